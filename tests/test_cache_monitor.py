@@ -60,7 +60,7 @@ class TestCacheMonitor(test_loop.TestLoop):
         assert sent[3].tokens_kept == tool_tokens([look, note]), "entries stand at marks only"
 
     def test_other_tools_or_another_choice_break_the_prefix_from_its_start(self):
-        a, b = UserMessage("a" * 40), UserMessage("b")
+        a, b = UserMessage("a " * 10), UserMessage("b")
         before = Request([a], (add,))
         assert compare(Request([a, b], (add,)), before).tokens_kept == 14 + tool_tokens([add])
         for other in (Request([a, b]), Request([a, b], (add,), "required")):

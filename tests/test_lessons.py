@@ -60,10 +60,10 @@ POINTS = r"""
 09 Next I will look up the recipe.\n   the library: The task is not finished
 09 The run ended (done): Yes: 20 pancakes take 10 eggs, and there are 12.
 10 --------++                     -##++                          --------++\n
-10 no pruning: 108,480 tokens sent, 0 of them billed again at the full price.
-10 pruned every turn: 31,962 tokens sent, 12,288 of them billed again at the full price.
-10 pruned when cheaper: 79,050 tokens sent, 1,204 of them billed again at the full price.
-11 about 984 tokens before, and 403 after
+10 no pruning: 108,025 tokens sent, 0 of them billed again at the full price.
+10 pruned every turn: 31,689 tokens sent, 12,132 of them billed again at the full price.
+10 pruned when cheaper: 78,105 tokens sent, 1,209 of them billed again at the full price.
+11 about 954 tokens before, and 394 after
 11 tool: 6 waffles take 2 eggs.
 11 user: Your context window is nearly full.
 11 -- after

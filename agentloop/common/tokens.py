@@ -2,13 +2,16 @@
 
 Copy with: tools.py and its imports.
 
-The estimate is one token per four bytes of UTF-8, and requires no vocabulary. Decisions based on
-the log use the estimate, so that rendering is identical in all environments. For exact counts:
+The estimate splits a text with one regular expression, and requires no vocabulary. For source code,
+data, tool output and prose in most languages, the estimate is 0.8 to 1.35 of the tokens of
+o200k_base. Decisions based on the log use the estimate, so that rendering is identical in all
+environments. For exact counts:
 
     load_encoding("gpt-5")              # once, before a run: may download the vocabulary
     count_tokens(text, model="gpt-5")
 """
 
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, cast
@@ -18,7 +21,16 @@ from pydantic_core import to_json
 from ..messages import AssistantMessage, Message, TextPart
 from ..tools import Tool
 
-BYTES_PER_TOKEN = 4
+TOKEN = re.compile(
+    r"[ _.]?[A-Z]?[a-z]{1,8}|[A-Z]{4,8}|[A-Z]{1,2}"  # words, or parts of long words
+    r"|[0-9]{1,3}|[ \t](?=[0-9])"  # other single spaces belong to the next token
+    r"|\n{1,16}|[ \t\r]{2,64}"
+    r"|[-=*#~.─━═]{5,64}|[^ \t\r\nA-Za-z0-9\x80-\U0010ffff]{1,3}"  # rules, punctuation
+    r"|[\x80-\u1fff]{1,3}[a-z]{0,2}"  # accented, Greek, Cyrillic, Semitic and Indic letters
+    r"|[\u3040-\u30ff\uac00-\ud7af]{1,2}|[^\x00-\u1fff]"  # kana and hangul, other characters
+)
+SAMPLE, BLOCK = 100_000, 1_000  # characters counted of longer texts, in blocks of this size
+CHARS_PER_TOKEN = 4  # in English text and source code
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 DEFAULT_ENCODING = "o200k_base"  # for models unknown to tiktoken
@@ -52,7 +64,11 @@ def count_tokens(text: str, model: str = "") -> int:
     """Return the tokens of a text: exact after `load_encoding(model)`, otherwise estimated."""
     if encoding := _vocabularies.get(model):
         return len(encoding.encode_ordinary(text))
-    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)  # rounded up
+    if len(text) <= SAMPLE:
+        return len(TOKEN.findall(text))
+    step = BLOCK * -(-len(text) // SAMPLE)  # a multiple of BLOCK, rounded up
+    sample = "".join(text[at : at + BLOCK] for at in range(0, len(text), step))
+    return len(TOKEN.findall(sample)) * len(text) // len(sample)
 
 
 def message_tokens(message: Message | Iterable[Message], model: str = "") -> int:

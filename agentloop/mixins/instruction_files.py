@@ -22,7 +22,7 @@ from warnings import warn
 
 from pydantic import PositiveInt
 
-from ..common.tokens import BYTES_PER_TOKEN
+from ..common.tokens import CHARS_PER_TOKEN
 from ..content import clip
 from ..loop import Loop
 from ..messages import Message, UserMessage
@@ -95,7 +95,7 @@ class InstructionFiles(Loop):
         blocks = [f"## {name}\n\n{text}" for text, name in texts.items() if text]
         if not blocks:
             return []
-        shown = clip("\n\n".join([INTRO, *blocks]), self.instruction_tokens * BYTES_PER_TOKEN)
+        shown = clip("\n\n".join([INTRO, *blocks]), self.instruction_tokens * CHARS_PER_TOKEN)
         return [UserMessage(shown, "memory")]
 
 

@@ -105,9 +105,9 @@ TASKS = {  # regular expressions of expected output, with advice for missing out
         )
     ],
     "10": [
-        ("27[,_ .']?408", "no pruning: kept tokens times 0.1, other tokens times 1.25"),
-        ("34[,_ .']?205", "pruned every turn: the same sum"),
-        ("26[,_ .']?114", "pruned when cheaper: the same sum"),
+        ("27[,_ .']?258", "no pruning: kept tokens times 0.1, other tokens times 1.25"),
+        ("33[,_ .']?775", "pruned every turn: the same sum"),
+        ("25[,_ .']?805", "pruned when cheaper: the same sum"),
     ],
     "11": [
         (r"cheap model\W+1\b", "count the requests of the model that the CompactionConfig names"),

@@ -19,7 +19,7 @@ class Browser:
 
     async def click(self, link: int) -> str:
         self.page += link
-        return f"Page {self.page}: " + " ".join(f"[{n}] item {n}" for n in range(250))
+        return f"Page {self.page}: " + " ".join(f"[{n}] item {n}" for n in range(150))
 
 
 def browser() -> Browser:

@@ -1,7 +1,7 @@
 """What the requests of a conversation cost by the rules of each provider's prompt cache.
 
-The price of an input token that no cache has is 1, and four bytes of JSON are a token. A request is
-a list of blocks; an entry of a cache is a beginning of a request. The rules are those of the
+The price of an input token that no cache has is 1, and the tokens of JSON are estimated. A request
+is a list of blocks; an entry of a cache is a beginning of a request. The rules are those of the
 providers' pages in November 2026:
 
 Anthropic (platform.claude.com/docs/en/build-with-claude/prompt-caching): an entry is made at a mark
@@ -28,18 +28,23 @@ Google, Gemini 3 (ai.google.dev/gemini-api/docs/caching): the longest beginning 
 
 import json
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
 from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Request
-from agentloop.common.tokens import BYTES_PER_TOKEN
+from agentloop.common.tokens import count_tokens
 from agentloop.models.wire import encode_body
 
 READ, WRITE = 0.1, 1.25  # prices of a token
 PAUSE, EVERY = 40, 8  # minutes that pass before every eighth request, where there are pauses
+
+
+@cache
+def tokens(block: bytes) -> int:
+    return count_tokens(block.decode())
 
 
 class Prefix(NamedTuple):
@@ -62,7 +67,7 @@ class Body(NamedTuple):
 
     def prefixes(self) -> list[Prefix]:
         names = accumulate(self.blocks, lambda so_far, block: hash((so_far, block)), initial=0)
-        sizes = accumulate(-(-len(block) // BYTES_PER_TOKEN) for block in self.blocks)
+        sizes = accumulate(map(tokens, self.blocks))
         return [Prefix(*pair) for pair in zip([*names][1:], sizes, strict=True)]
 
 

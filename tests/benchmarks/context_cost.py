@@ -19,7 +19,7 @@ import argparse
 import asyncio
 import json
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ from .recordings import recorded
 from .transcripts import TO_INSTALL, has_tau2, script, synthetic, tau2
 
 recipe = load("offload")
-SUMMARY = "What was done, what was found, and what is left to do. " * 36  # about 500 tokens
+SUMMARY = "What was done, what was found, and what is left to do. " * 33  # about 500 tokens
 OUTPUT = 5.0  # price of a token
 MOST_ASKED = 2  # questions for what one call needs
 WINDOW, BUDGET = 16_000, 12_000
@@ -63,18 +63,24 @@ STRATEGIES = {
     "budget 12k": partial(Agent, context_budget=BUDGET),
     "budget 12k, blind": partial(Agent, context_budget=BUDGET),
     "budget 16k": partial(Agent, context_budget=16_000),
+    "budget 24k": partial(Agent, context_budget=24_000),
     "budget 12k at 0.8": partial(Agent, context_budget=BUDGET),
     "budget 12k at 1.2": partial(Agent, context_budget=BUDGET),
     "budget 12k at 1.6": partial(Agent, context_budget=BUDGET),
 }
 # the provider's tokens for each estimated one, where that is not 1
 RATES = {"budget 12k at 0.8": 0.8, "budget 12k at 1.2": 1.2, "budget 12k at 1.6": 1.6}
-AT_RATES = [*RATES, "budget 12k", "budget 16k"]
+AT_RATES = [*RATES, "budget 12k", "budget 16k", "budget 24k"]
 BEST = "budget 12k"
 BLIND = "budget 12k, blind"  # the model asks with no word of a missing line
 SHOWN = ["per turn", "epochs", "offload", "compaction 16k", "budget 12k in 0.5.0", BEST]
 
 # ---- one conversation
+
+
+@cache
+def tokens(message):
+    return message_tokens(message)
 
 
 class Reporting(ScriptedModel):
@@ -93,8 +99,9 @@ class Reporting(ScriptedModel):
         known = next((at for at, (a, b) in enumerate(pairs) if a != b), len(self.before))
         self.before = messages
         declared = tool_tokens(tools)
-        size = round(self.rate * (message_tokens(messages) + declared))
-        cached = round(self.rate * (message_tokens(messages[:known]) + declared)) if known else 0
+        sizes = [*map(tokens, messages)]
+        size = round(self.rate * (sum(sizes) + declared))
+        cached = round(self.rate * (sum(sizes[:known]) + declared)) if known else 0
         cached = cached if cached >= self.cache_rules.smallest_prefix else 0
         self.largest = max(self.largest, size)
         return replace(reply, usage=Usage(size, 10, cached_input_tokens=cached))

@@ -29,7 +29,7 @@ SHORTER_THAN_THE_CACHE = [
     *((size, False, False) for size in (200, 200, 8_000, 50, 1_000, 1_000, 200)),
     *[(50, True, False), (50, False, True), (500, True, True), (4_000, True, False)],
 ]
-SYSTEM, SUMMARY = "Be good. " * 667, "What was done and found. " * 80
+SYSTEM, SUMMARY = "Be good. " * 500, "What was done and found. " * 80
 RULES = {
     "Anthropic, OpenAI from GPT-5.6": CacheRules(1_024),
     "Anthropic from 4,096": CacheRules(4_096),
@@ -77,8 +77,8 @@ class Provider(ScriptedModel):
 def result(number, tokens, *, named):
     """A result of so many tokens; `named` ones are full of names."""
     if not named:
-        return f"{number} " + "lorem ipsum " * (tokens // 3)
-    return " ".join(f"order_{number}_{at * 7919 % 9973}" for at in range(tokens // 4))
+        return f"{number} " + "lorem ipsum " * (tokens // 2)
+    return " ".join(f"order_{number}_{at * 7919 % 9973}" for at in range(tokens // 6))
 
 
 def play(kind, turns, rules, gaps, keep, tools_of=None):

@@ -6,12 +6,12 @@ import pytest
 
 from agentloop import AssistantMessage, Request, SystemMessage, ToolCall, ToolMessage, UserMessage
 
-from .caches import CACHES, CLAUDE, GEMINI, GPT, Body, anthropic, body_of, by_prefix, openai
+from .caches import CACHES, CLAUDE, GEMINI, GPT, Body, anthropic, body_of, by_prefix, openai, tokens
 
 
 def body(*sizes, marks, kinds=None):
     """A request of blocks of so many tokens. Blocks of one size are the same."""
-    blocks = [str(size).encode().ljust(4 * size, b"x") for size in sizes]
+    blocks = [b"%d" % size + b" x" * (size - tokens(b"%d" % size)) for size in sizes]
     return Body(blocks, marks, kinds or [""] * len(sizes))
 
 

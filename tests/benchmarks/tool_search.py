@@ -7,8 +7,8 @@ searches for each of the eight, in as many turns more as the table says: all at 
 it needs them. Each search finds up to five tools, of which it uses one.
 
 Cost is in the price of an input token: one from the provider's cache costs 0.1, one of a reply 5,
-and one that the cache takes in 1.25 (Anthropic) or 1 (OpenAI). Four bytes of JSON are a token. The
-cache has the longest beginning of whole blocks (a tool, the system prompt, a message) that an
+and one that the cache takes in 1.25 (Anthropic) or 1 (OpenAI). The tokens of JSON are estimated.
+The cache has the longest beginning of whole blocks (a tool, the system prompt, a message) that an
 earlier request had.
 """
 
@@ -28,10 +28,12 @@ from agentloop import (
     ToolMessage,
     call,
 )
-from agentloop.common.tokens import BYTES_PER_TOKEN, message_tokens
+from agentloop.common.tokens import message_tokens
 from agentloop.models.wire import encode_body
 from agentloop.toolkits.search import ToolSearch
 from agentloop.tools import Tool
+
+from .caches import tokens
 
 SERVERS = "github", "jira", "slack", "drive", "crm"
 THINGS = (
@@ -44,8 +46,8 @@ TURNS = 20
 USED = 8  # tools
 READ, REPLY = 0.1, 5.0
 WRITE = {"Anthropic": 1.25, "OpenAI": 1.0}
-PROMPT = "You keep the books of a small company. " * 40  # 400 tokens
-RESULT = "id 4711, state open, changed on 2026-03-04 by ann@example.com; " * 25  # 400 tokens
+PROMPT = "You keep the books of a small company. " * 44  # 400 tokens
+RESULT = "id 4711, state open, changed on 2026-03-04 by ann@example.com; " * 17  # 400 tokens
 
 
 class Remote(Tool):
@@ -126,7 +128,7 @@ def measure(turns_with_searches: int) -> dict[str, float]:
     read = written = largest = 0
     for request in requests:
         parts = blocks(request)
-        sizes = list(accumulate(-(-len(part) // BYTES_PER_TOKEN) for part in parts))
+        sizes = list(accumulate(map(tokens, parts)))
         names = list(accumulate(parts, lambda before, part: hash((before, part)), initial=0))[1:]
         hits = [size for name, size in zip(names, sizes, strict=True) if name in seen]
         cached = max(hits, default=0)

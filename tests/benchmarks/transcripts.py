@@ -5,11 +5,11 @@ import json
 import random
 from functools import cache, partial
 from importlib import import_module
-from itertools import count, islice
+from itertools import count
 from typing import NamedTuple
 
 from agentloop import AssistantMessage, Depends, Tool, ToolCall, current_call, tool
-from agentloop.common.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
+from agentloop.common.tokens import MESSAGE_OVERHEAD, count_tokens
 
 NEWEST = 3  # results of each tool that pruning leaves in view
 SAYS = "The last action did what it should. The page shows the next part of the list. " * 2
@@ -86,9 +86,12 @@ def played(keeps, results):
 
 def state(number, tokens):
     """A result whose message has so many tokens, and which is like no other."""
-    size = (tokens - MESSAGE_OVERHEAD) * BYTES_PER_TOKEN
     lines = (f"[{number}-{line}] <a> Item {line} of page {number}, open\n" for line in count())
-    return "".join(islice(lines, size // 20 + 1))[:size]  # a line has more than 20 characters
+    text, missing = "", tokens - MESSAGE_OVERHEAD
+    while count_tokens(line := next(lines)) <= missing:
+        text += line
+        missing -= count_tokens(line)
+    return text + "a " * missing
 
 
 SYSTEM = state(-1, 1_500)

@@ -9,9 +9,14 @@ from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 
 
+def words(tokens):
+    """Return a text of so many estimated tokens."""
+    return "word " * tokens
+
+
 @tool("Read a lot")
 async def read(n: int) -> str:
-    return f"{n} " + "word " * 300
+    return f"{n} " + words(375)
 
 
 def raises(*_):

@@ -26,10 +26,10 @@ from agentloop.models.scripted import assert_prefix_stable, call
 
 from .. import test_loop
 from ..test_loop import add, shown
-from . import read, summarizing
+from . import read, summarizing, words
 
 SMALL = CompactionConfig(context_window=1000)
-LONG = AssistantMessage("word " * 900, usage=Usage(100, 10))
+LONG = AssistantMessage(words(1_125), usage=Usage(100, 10))
 CUT = AssistantMessage("cut", usage=Usage(100, 10), stop_reason="length")
 
 
@@ -67,7 +67,7 @@ class Metered(ScriptedModel):
 
 @tool("Read a page")
 def read_page(n: int) -> str:
-    return f"{n} " + "lorem ipsum " * 130
+    return f"{n} " + words(390)
 
 
 class TestCompaction(test_loop.TestLoop):
@@ -94,7 +94,7 @@ class TestCompaction(test_loop.TestLoop):
                 agent.send("(a reminder)", hidden=True)
             if n == 3:
                 agent.send("And be quick.")
-            return f"{n} " + "word " * 300
+            return f"{n} " + words(375)
 
         llm = summarizing("one", "two", *reads(0, 9), "done")
         agent = type("Steered", (MessageQueue, Compaction), {})(
@@ -115,7 +115,7 @@ class TestCompaction(test_loop.TestLoop):
     async def test_a_prompt_that_stays_is_not_counted_as_room_that_a_summary_makes(self):
         agent = make("one", call("add", a=1, b=1), call("add", a=1, b=2), "done", tools=[add])
         await agent.query("The task")
-        long = "word " * 700
+        long = words(875)
         assert await agent.query(long) == "done"
         assert long in shown(agent.llm.requests[-1])
         assert asked(agent) == []
@@ -181,7 +181,7 @@ class TestCompaction(test_loop.TestLoop):
             Agent(llm=llm, context_budget=12_000)
 
     async def test_results_that_no_request_can_hold_do_not_wedge_the_agent(self):
-        huge = tool("Huge", name="huge")(lambda: "x" * 10_000)
+        huge = tool("Huge", name="huge")(lambda: words(2_500))
         settings = {"tools": [huge], "window": 5_000, "compaction": CompactionConfig()}
         agent = make([call("huge")] * 8, "fine", "fine", **settings)
         assert await agent.query("x") == "fine"
@@ -192,7 +192,7 @@ class TestCompaction(test_loop.TestLoop):
     async def test_what_is_always_full_does_not_cost_a_cut_a_turn(self, summary, budget):
         adds = [call("add", a=n, b=n) for n in range(20)]
         config = CompactionConfig(context_window=1500)
-        settings = {"tools": [add], "system_prompt": "word " * 1000, "context_budget": budget}
+        settings = {"tools": [add], "system_prompt": words(1_250), "context_budget": budget}
         agent = make(*adds, "done", summary=summary, compaction=config, **settings)
         assert await agent.query("x") == "done"
         assert len(asked(agent)) <= 6
@@ -231,7 +231,7 @@ class TestCompaction(test_loop.TestLoop):
     async def test_with_a_budget_names_and_numbers_stand_for_what_was_left_out(self):
         @tool("Find an order")
         async def find(n: int) -> str:
-            return f'{{"order": "#W{n}", "city": "New York", "note": "{"word " * 120}"}}'
+            return f'{{"order": "#W{n}", "city": "New York", "note": "{words(150)}"}}'
 
         finds = [call("find", n=n) for n in range(30)]
         agent = make(*finds, "done", tools=[find], context_budget=1_500)
@@ -289,7 +289,7 @@ class TestCompaction(test_loop.TestLoop):
 
     async def test_a_budget_holds_beside_a_long_system_prompt(self):
         llm = Metered(1.0, *(call("read_page", n=n) for n in range(90)), "done")
-        prompt = "Be good. " * 4_000
+        prompt = words(9_000)
         settings = {"context_budget": 12_000, "system_prompt": prompt}
         agent = Compaction(llm=llm, tools=[read_page], **settings)
         assert await agent.query("The task") == "done"
@@ -298,7 +298,7 @@ class TestCompaction(test_loop.TestLoop):
     async def test_a_turn_that_alone_exceeds_the_budget_is_sent_with_a_warning_and_an_event(
         self, caplog
     ):
-        much = tool("Much", name="much")(lambda: "word " * 2_000)
+        much = tool("Much", name="much")(lambda: words(2_500))
         events = []
         agent = make(call("much"), *reads(0, 3), "done", tools=[much, read], context_budget=2_000)
         agent.listeners = [events.append]
@@ -309,10 +309,10 @@ class TestCompaction(test_loop.TestLoop):
         assert caplog.text.count("context_budget") == 1
 
     async def test_turns_are_dropped_whenever_that_makes_a_request_fit(self):
-        much = tool("Much", name="much")(lambda: "word " * 4_000)
+        much = tool("Much", name="much")(lambda: words(5_000))
         calls = [*(call("read_page", n=n) for n in range(9)), call("much")]
         llm = Metered(1.0, *calls, "done")
-        settings = {"context_budget": 12_000, "system_prompt": "Be good. " * 2_200}
+        settings = {"context_budget": 12_000, "system_prompt": words(4_950)}
         agent = Compaction(llm=llm, tools=[read_page, much], **settings)
         assert await agent.query("x") == "done"
         assert max(llm.sizes) <= 1.05 * 12_000
@@ -364,14 +364,14 @@ class TestCompaction(test_loop.TestLoop):
 
         agent = Compaction(llm=Small("one", "two", "three", "four"))
         await agent.query("The task")
-        await agent.query("word " * 400)
+        await agent.query(words(500))
         await agent.query("And?")
-        assert await agent.query("words " * 1_200) == "four"
+        assert await agent.query("words " * 1_800) == "four"
         assert "word word" not in " ".join(shown(agent.llm.requests[-1]))
 
     async def test_turns_that_are_large_are_not_kept_beside_a_summary(self):
-        much = tool("Much", name="much")(lambda: "word " * 20_000)
-        few = tool("Few", name="few")(lambda: "word " * 100)
+        much = tool("Much", name="much")(lambda: "a " * 25_000)
+        few = tool("Few", name="few")(lambda: words(125))
         for each, kept in ((much, 1), (few, 3)):
             calls = [call("much")] * 4 + [call(each.name)] * 2 + [call("much")]
             agent = make(*calls, "done", tools=[much, few], compaction=CompactionConfig())
@@ -401,7 +401,7 @@ class TestCompaction(test_loop.TestLoop):
         assert asked(agent) == []
 
     async def test_an_unknown_window_counts_as_128000_tokens_with_one_warning(self, caplog):
-        much = tool("Much", name="much")(lambda: "word " * 15_000)
+        much = tool("Much", name="much")(lambda: words(18_750))
         for config in (CompactionConfig(), CompactionConfig(context_window=9)):
             agent = make(*[call("much")] * 14, "done", tools=[much], compaction=config)
             agent.llm.model = f"nobody-knows-{config.context_window}"
@@ -420,7 +420,7 @@ async def test_a_summary_error_without_a_text_ends_no_run():
     def reply(messages, tools):
         if "Write a summary" in messages[-1].text:
             raise Unprintable
-        return "word " * 80
+        return words(100)
 
     agent = Agent(llm=ScriptedModel(reply), compaction=CompactionConfig(context_window=200))
     for prompt in "abcd":

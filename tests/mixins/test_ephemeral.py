@@ -16,11 +16,12 @@ from agentloop.models.scripted import call
 
 from .. import test_loop
 from ..test_loop import ids_in, shown
+from . import words
 
 
 @tool("Look at the page", ephemeral=2)
 async def look(n: int) -> str:
-    return f"page {n} " + "word " * 400
+    return f"page {n} " + words(500)
 
 
 def stale_results(log, *prices):
@@ -37,14 +38,14 @@ def hidden(request):
 
 
 def log_of(parts):
-    """A log of records, and of turns: the tool, the size and the `ephemeral` of each result."""
+    """A log of records, and of turns: the tool, the tokens and the `ephemeral` of each result."""
     log = []
     for n, part in enumerate(parts):
         if isinstance(part, list):
             calls = [ToolCall(f"{n}.{i}", name) for i, (name, _, _) in enumerate(part)]
             log.append(AssistantMessage(tool_calls=tuple(calls)))
-            for each, (name, size, keep) in zip(calls, part, strict=True):
-                log.append(ToolMessage(each.id, name, "x" * size, ephemeral=keep))
+            for each, (name, tokens, keep) in zip(calls, part, strict=True):
+                log.append(ToolMessage(each.id, name, words(tokens), ephemeral=keep))
         else:
             log.append(part)
     return log
@@ -52,7 +53,7 @@ def log_of(parts):
 
 def turns_of(count, tokens):
     """A log with a turn for each of some results, of which three are to stay."""
-    turns = [[("look", 4 * tokens, 3)]] * count
+    turns = [[("look", tokens, 3)]] * count
     return log_of([*turns, AssistantMessage("hm")])
 
 
@@ -67,7 +68,7 @@ def steps_of_turns(count, usage):
     pruning = Pruning(log, CacheRules())
     for n in range(count):
         reply = AssistantMessage(tool_calls=(ToolCall(str(n), "look"),), usage=usage)
-        log += [reply, ToolMessage(str(n), "look", f"{n} " + "word " * 200, ephemeral=3)]
+        log += [reply, ToolMessage(str(n), "look", f"{n} " + words(250), ephemeral=3)]
         messages = [*messages, *log[-2:]]
         calls = 0
         sys.setprofile(count_call)
@@ -77,7 +78,7 @@ def steps_of_turns(count, usage):
     return steps
 
 
-turns = st.tuples(st.sampled_from("ab"), st.integers(0, 3000), st.integers(0, 2))
+turns = st.tuples(st.sampled_from("ab"), st.integers(0, 750), st.integers(0, 2))
 others = st.sampled_from([UserMessage("x"), Summary("so far", kept_from=2)])
 logs = st.lists(others | st.lists(turns, min_size=1, max_size=4), max_size=30).map(log_of)
 prices = st.sampled_from([(1.25, 0.1), (1.0, 0.25), (1.0, 1.0), (1.25, 0.0)])
@@ -93,7 +94,7 @@ class TestEphemeral(test_loop.TestLoop):
         assert hidden(llm.requests[-1]) == [True, True, True, False, False]
         assert hidden(llm.requests[2]) == [False, False]
         assert "look" in shown(llm.requests[-1])[2]
-        assert "2,007 characters" in shown(llm.requests[-1])[2]
+        assert "2,507 characters" in shown(llm.requests[-1])[2]
         pruned = [e.tool_call_ids for e in events if isinstance(e, PruneEvent)]
         assert pruned == [[call_id] for call_id in ids_in(agent)[:3]]
 
@@ -160,7 +161,7 @@ class TestEphemeral(test_loop.TestLoop):
         assert stale_results(turns_of(100, 80), 0.0, 0.0)
 
     async def test_the_placeholder_names_recall_and_a_tool_that_can_be_called_again(self):
-        long = "word " * 400
+        long = words(500)
         page = tool("Page", name="page", ephemeral=1, read_only=True)(lambda: long)
         act = tool("Act", name="act", ephemeral=1)(lambda: long)
         calls = [call("page"), call("act")] * 3
