@@ -191,15 +191,15 @@ class TestPromises:
             assert pruned <= 1.10 * plain
             log += [
                 AssistantMessage(tool_calls=(ToolCall(f"{n}a", "a"), ToolCall(f"{n}b", "b"))),
-                ToolMessage(f"{n}a", "a", "x" * 4 * page, ephemeral=keep),
-                ToolMessage(f"{n}b", "b", "y" * 4 * other),
+                ToolMessage(f"{n}a", "a", "x " * page, ephemeral=keep),
+                ToolMessage(f"{n}b", "b", "y " * other),
             ]
 
 
 def constrained(which):
     """A task with constraints, and results of 60,000 tokens."""
     rules = [f"In the {which} task never touch file_{which}_{n}.py." for n in range(20)]
-    made = [Turn("get_order", json.dumps({"order": n}), "word " * 1_600) for n in range(30)]
+    made = [Turn("get_order", json.dumps({"order": n}), "word " * 2_000) for n in range(30)]
     return Task("\n".join(rules), made)
 
 
