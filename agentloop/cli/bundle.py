@@ -69,6 +69,7 @@ class Part:
     """A file of the package, such as "mixins/done.py". The file is read, but never imported.
 
     text: the source as contained in a bundle.
+    lines: the number of lines of the text.
     needs: the paths of the imported parts.
     """
 
@@ -77,6 +78,7 @@ class Part:
         [self.sentence] = DOCSTRING.findall(source)
         text = re.sub(COPY_WITH, "", source, count=1)
         self.text = re.sub("\n{4,}", "\n\n\n", re.sub(LEFT_OUT, "", text)).strip("\n")
+        self.lines = self.text.count("\n") + 1
         self.needs = [
             str(PurePosixPath(path).parents[len(dots) - 1] / f"{module.replace('.', '/')}.py")
             for dots, module in re.findall(NEEDED, source)
@@ -131,20 +133,13 @@ def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
 
     Parts without an importer were selected by the user.
     """
-    paths = {part.path for part in core}
-    rows = [(str(sum(lines_of(part) for part in core)), f"the core: {len(core)} parts", "")]
+    lines = sum(part.lines for part in core)
+    rows = [f"lines  {'part':28}imported by", f"{lines:>5}  the core: {len(core)} parts"]
     for part in parts:
-        if part.path not in paths:
-            importers = [other.path for other in parts if part.path in other.needs]
-            rows.append((str(lines_of(part)), part.path, ", ".join(importers)))
-    table = [f"{'lines':>5}  {'part':28}imported by"]
-    table += [f"{lines:>5}  {path:28}{importers}".rstrip() for lines, path, importers in rows]
-    return "\n".join(table)
-
-
-def lines_of(part: Part) -> int:
-    """Return the number of lines of a part in a bundle."""
-    return part.text.count("\n") + 1
+        if part not in core:
+            importers = ", ".join(other.path for other in parts if part.path in other.needs)
+            rows.append(f"{part.lines:>5}  {part.path:28}{importers}".rstrip())
+    return "\n".join(rows)
 
 
 def main(options: argparse.Namespace) -> int:

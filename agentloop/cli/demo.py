@@ -19,7 +19,7 @@ from ..mixins.approval import Approval
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from .bundle import bundle, choose, read_package, write
-from .terminal import BOLD, DIM, EventPrinter, Terminal
+from .terminal import BOLD, DIM, Terminal
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal. Read the relevant files before you change them, change "
@@ -37,7 +37,6 @@ PROJECT = {
         "        self.assertEqual(total([1, 2, 3]), 6)\n"
     ),
 }
-RUN_TESTS = [sys.executable, "-B", "-m", "unittest", "-q"]
 COMMAND = f'"{Path(sys.executable).as_posix()}" -B -m unittest -q'  # for bash and for cmd.exe
 SCRIPT: Sequence[AssistantMessage] = [
     AssistantMessage("I will run the tests first.", (call("bash", command=COMMAND),)),
@@ -107,7 +106,7 @@ def main(_: argparse.Namespace) -> int:
         approval_mode="auto",
         session="demo",
         session_dir=root,
-        listeners=[EventPrinter(terminal)],
+        listeners=[terminal.show],
     )
     with agent:
         agent.run_sync(TASK)
@@ -121,7 +120,7 @@ def main(_: argparse.Namespace) -> int:
     )
     text = bundle(choose(read_package(), PARTS)) + AGENT.format(fill(SYSTEM_PROMPT, 90))
     write(root / "agent.py", text)
-    failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True).returncode
+    failed = subprocess.run(COMMAND, shell=True, cwd=root, capture_output=True).returncode
     verb = "still fails" if failed else "passes"
     terminal.say(f"The test {verb}. The project: {root}", BOLD)
     return 1 if failed else 0

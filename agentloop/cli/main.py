@@ -38,28 +38,15 @@ NO_CHAT = (
     "agentloop. (It contains the chat and convert; bundle, demo, replay and view work without it.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
-AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
-FORMER = {  # commands of previous versions, and their replacements
-    "explain": "copy the recipe examples/recipes/explain.py",
-}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command with the arguments, by default those of the process; return the exit status."""
-    if words is None:
-        words = sys.argv[1:]
-    if [*words] == ["help"]:
-        words = ["--help"]
-    name = words[0] if words and words[0] in COMMANDS else ""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for characters that the encoding lacks
     try:
-        if not name:
-            refuse_mistyped(words)
-        command = load(COMMANDS.get(name, CHAT))
-        options = parser(name, command).parse_args(words[1:] if name else words)
-        return command(options)
+        return run_command(sys.argv[1:] if words is None else words)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -69,6 +56,19 @@ def main(words: Sequence[str] | None = None) -> int:
     except (SessionLocked, ImportError, OSError, ValueError) as error:
         Terminal(sys.stderr).say(re.sub(r"^\[Errno \d+\] ", "", str(error)), RED)
         return 2
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Run the command that the first word names, or the chat."""
+    if [*words] == ["help"]:
+        words = ["--help"]
+    word = words[0] if words else ""
+    if word in COMMANDS:
+        command = load(COMMANDS[word])
+        return command(parser(word, command).parse_args(words[1:]))
+    refuse_mistyped(word)
+    chat = load(CHAT)
+    return chat(parser("", chat).parse_args(words))
 
 
 def load(module: str) -> Command:
@@ -82,14 +82,14 @@ def load(module: str) -> Command:
     return command
 
 
-def refuse_mistyped(words: Sequence[str]) -> None:
-    """Raise ValueError for a mistyped or removed command, which would be sent as a prompt."""
-    word = words[0] if words else ""
-    if word in FORMER:
-        raise ValueError(f"{word} is no longer a command: {FORMER[word]}. {AS_PROMPT}")
+def refuse_mistyped(word: str) -> None:
+    """Raise ValueError for a mistyped command, which would be sent as a prompt."""
     near = [name for name in COMMANDS if sorted(word) == sorted(name)]  # "veiw"
     for name in near or get_close_matches(word, COMMANDS, cutoff=MISTYPED):
-        raise ValueError(f"unknown command {word}. Did you mean {name}? {AS_PROMPT}")
+        raise ValueError(
+            f"unknown command {word}. Did you mean {name}? "
+            "For a prompt that starts with this word, use agentloop -p '...'."
+        )
 
 
 def parser(name: str, command: Command) -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from ..common.subagents import SubAgentRecord
 from ..events import events_of
 from ..messages import InnerCall, InnerResult, Record, RunEnd, RunStart, SideRequest
 from ..transcript import is_own
-from .terminal import BOLD, DIM, RED, EventPrinter, Terminal, plain
+from .terminal import BOLD, DIM, RED, Terminal, plain
 from .view import logs_of, path_of
 
 
@@ -35,7 +35,6 @@ class Replay:
 
     def __init__(self, terminal: Terminal, name: str = "Turn") -> None:
         self.terminal, self.name = terminal, name
-        self.print_event = EventPrinter(terminal)
         self.number = 0
         self.turns = dict[Record, str]()  # the names of replies and failed requests
         self.messages = set[Record]()
@@ -68,50 +67,63 @@ class Replay:
             name, records = self.inner.pop(call_id)
             Replay(self.terminal, name).show(records)
 
-    def begin(self, record: Record) -> str:
-        """Return the name of a new turn: of a reply, or of a failed request."""
-        self.number += 1
-        self.errors = []
-        self.turns[record] = name = f"{self.name} {self.number}"
-        return name
-
     def take(self, record: Record) -> None:
         """Print a record."""
-        say = self.terminal.say
         match record:
             case UserMessage() if is_own(record):
-                say(f"\n> {record.text}", BOLD)
+                self.terminal.say(f"\n> {record.text}", BOLD)
             case UserMessage():
-                say(f"\n({record.text})", DIM)
+                self.terminal.say(f"\n({record.text})", DIM)
             case AssistantMessage():
-                usage = record.usage or Usage()
-                tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-                about = f"{record.model or record.stop_reason}, {tokens}"
-                say(f"\n{self.begin(record)}: {about}, {record.seconds or 0:.2f} s", DIM)
+                self.print_reply(record)
             case SideRequest() if record.purpose:
-                say(f"({record.purpose}) {record.text}", DIM)
+                self.terminal.say(f"({record.purpose}) {record.text}", DIM)
             case SubAgentRecord():
                 _, records = self.inner.setdefault(record.call_id, (record.agent, []))
                 records.append(from_dict(record.record))
             case InnerCall():
                 self.print_call(record.call)
-            case ToolMessage() | InnerResult():
-                result = record.result if isinstance(record, InnerResult) else record
-                self.show_inner(result.tool_call_id)
-                if result.is_error:
-                    self.errors.append(result.text)
+            case ToolMessage():
+                self.print_result(record)
+            case InnerResult():
+                self.print_result(record.result)
             case RunEnd():
-                if record.stop_reason == "error" and record.error not in self.errors:
-                    say(f"\n{self.begin(record)} failed.", RED)
-                say(f"The run ended: {record.stop_reason} {plain(record.error)}".rstrip(), DIM)
+                self.print_end(record)
             case _:
                 pass
-        for event in events_of(record):
-            self.print_event(event)
-        if isinstance(record, AssistantMessage):
-            for call in record.tool_calls:
-                self.print_call(call)
+
+    def begin_turn(self, record: Record, text: str, style: str) -> None:
+        """Print the heading of a new turn: of a reply, or of a failed request."""
+        self.number += 1
+        self.errors = []
+        self.turns[record] = name = f"{self.name} {self.number}"
+        self.terminal.say(f"\n{name}{text}", style)
+
+    def print_reply(self, reply: AssistantMessage) -> None:
+        """Print a reply as a new turn."""
+        usage = reply.usage or Usage()
+        tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+        about = f": {reply.model or reply.stop_reason}, {tokens}, {reply.seconds or 0:.2f} s"
+        self.begin_turn(reply, about, DIM)
+        for event in events_of(reply):
+            self.terminal.show(event)
+        for call in reply.tool_calls:
+            self.print_call(call)
 
     def print_call(self, call: ToolCall) -> None:
         """Print a call of the model or of another tool."""
-        self.print_event(ToolCallEvent(call.name, call.parsed or {}, call.id, call.parent_id))
+        self.terminal.show(ToolCallEvent(call.name, call.parsed or {}, call.id, call.parent_id))
+
+    def print_result(self, result: ToolMessage) -> None:
+        """Print the result of a call, after the turns of its sub-agent."""
+        self.show_inner(result.tool_call_id)
+        if result.is_error:
+            self.errors.append(result.text)
+        for event in events_of(result):
+            self.terminal.show(event)
+
+    def print_end(self, end: RunEnd) -> None:
+        """Print the end of a run. An error that is not a tool's error is a failed request."""
+        if end.stop_reason == "error" and end.error not in self.errors:
+            self.begin_turn(end, " failed.", RED)
+        self.terminal.say(f"The run ended: {end.stop_reason} {plain(end.error)}".rstrip(), DIM)

@@ -7,12 +7,9 @@ escaped by `safe` before printing.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import re
 import shutil
-from dataclasses import asdict
 from textwrap import fill
 from typing import TextIO
 
@@ -112,41 +109,15 @@ class Terminal:
         """Print one line, truncated to the width of the terminal."""
         self.say(cut(one_line(text), self.width - 1), style)
 
-
-class Log(logging.Handler):
-    """A logging handler that prints warnings, and retries of model requests."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        super().__init__()
-        self.terminal = terminal
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.module == "http" or record.levelno >= logging.WARNING:
-            self.terminal.say(f"({plain(record.getMessage())})", DIM)
-
-
-class EventPrinter:
-    """Prints events as plain lines. `with_text=False` omits the text of the model."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        self.terminal = terminal
-        self.with_text = True
-
-    def __call__(self, event: events.Event) -> None:
-        """Print an event."""
+    def show(self, event: events.Event) -> None:
+        """Print the event of a text, a call or a result as plain lines."""
         match event:
-            case events.TextEvent() if self.with_text:
-                self.terminal.say(event.content)
+            case events.TextEvent():
+                self.say(event.content)
             case events.ToolCallEvent():
                 mark = "  *" if event.parent_id else "*"  # called by another tool
-                self.terminal.line(f"{mark} {event.tool} {arguments_of(event.args)}", CYAN)
+                self.line(f"{mark} {event.tool} {arguments_of(event.args)}", CYAN)
             case events.ToolResultEvent():
-                self.terminal.line(f"  {outline(event.result)}", RED if event.is_error else DIM)
+                self.line(f"  {outline(event.result)}", RED if event.is_error else DIM)
             case _:
                 pass
-
-
-def print_json(event: events.Event) -> None:
-    """Print an event as a JSON object in one line: the class name as "type", and the fields."""
-    fields = {"type": type(event).__name__} | asdict(event)
-    print(json.dumps(fields, default=str), flush=True)

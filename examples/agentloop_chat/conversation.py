@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from agentloop import (
     tool_tokens,
     view,
 )
-from agentloop.cli.terminal import BOLD, DIM, RED, EventPrinter, Terminal, arguments_of, plain
+from agentloop.cli.terminal import BOLD, DIM, RED, Terminal, arguments_of, plain
 from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
 from agentloop.mixins.session import SessionInfo
@@ -103,7 +103,7 @@ class Chat:
         self.own_shell = Shell(root)  # for the user's !COMMAND
         self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
-        self.printer = EventPrinter(terminal)
+        self.printer: Callable[[events.Event], None] = terminal.show
         self.error = ""  # the error of the last request, if the model failed
         self.doubtful = set[str]()  # @paths that somebody else may have written
         self.starting: asyncio.Future[None] | None = None  # MCP servers; prompts wait for them

@@ -9,12 +9,13 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentloop import Result, SessionLocked, Tool
-from agentloop.cli.terminal import BOLD, RED, Log, Terminal, print_json, safe
+from agentloop import Result, SessionLocked, TextEvent, Tool, events
+from agentloop.cli.terminal import BOLD, DIM, RED, Terminal, plain, safe
 from agentloop.models.http import HTTPModel
 from agentloop.toolkits.skills import discover_skills
 
@@ -78,9 +79,10 @@ def main(options: argparse.Namespace) -> int:
     logging.getLogger("agentloop").setLevel(logging.INFO)
     config = configured(options)
     with open_conversation(options, config, terminal, is_chat) as conversation:
-        conversation.printer.with_text = on_screen
         if options.json:
             conversation.printer = print_json
+        elif not on_screen:
+            conversation.printer = partial(print_steps, terminal)
         work = partial(conversation.reply, prompt, typed)
         if is_chat:
             work = partial(conversation.talk, typed)
@@ -127,6 +129,30 @@ def farewell(conversation: Any, is_chat: bool) -> str:
     if is_chat and conversation.agent.session:
         text += f". Continue: agentloop --session {conversation.agent.session}"
     return text
+
+
+class Log(logging.Handler):
+    """A logging handler that prints warnings, and retries of model requests."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.module == "http" or record.levelno >= logging.WARNING:
+            self.terminal.say(f"({plain(record.getMessage())})", DIM)
+
+
+def print_json(event: events.Event) -> None:
+    """Print an event as a JSON object in one line: the class name as "type", and the fields."""
+    fields = {"type": type(event).__name__} | asdict(event)
+    print(json.dumps(fields, default=str), flush=True)
+
+
+def print_steps(terminal: Terminal, event: events.Event) -> None:
+    """Print calls and results, but not the text of the model, which is written to stdout."""
+    if not isinstance(event, TextEvent):
+        terminal.show(event)
 
 
 def load_screen() -> Any:

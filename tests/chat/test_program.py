@@ -19,11 +19,12 @@ from pathlib import Path
 
 import pytest
 from agentloop_chat.config import KEYS, Config, choose, config_folder, remember_model
-from agentloop_chat.program import start_first
+from agentloop_chat.program import Log, start_first
 from agentloop_chat.sessions import stem
 
 from agentloop import SessionLocked, Usage, events
 from agentloop.cli.main import COMMANDS, main
+from agentloop.cli.terminal import Terminal
 from agentloop.common.store import SessionFile, session_path
 from tests.cli.command import MODULE, ROOT, environment, run
 from tests.cli.held_double import HeldDouble
@@ -530,3 +531,21 @@ def test_the_name_of_a_selected_model_is_data_and_the_config_file_is_not_changed
     assert choose(Config(model="other"))[0].model == "other"
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-1234")
     assert choose(Config())[1] == "api.anthropic.com", "a configured provider takes precedence"
+
+
+def test_the_log_says_all_of_why_a_request_failed():
+    stream = io.StringIO()
+    why = ("a long reason " * 20).strip()
+    log = Log(Terminal(stream))
+    log.handle(logging.LogRecord("x", logging.WARNING, "", 1, why, (), None))
+    assert stream.getvalue() == f"({why})\n"
+
+
+def test_what_is_logged_is_safe_and_only_warnings_and_retries_are_shown():
+    stream = io.StringIO()
+    log = Log(Terminal(stream))
+    log.handle(logging.LogRecord("x", logging.WARNING, "", 1, "bad \x1b[2J", (), None))
+    log.handle(logging.LogRecord("agentloop", logging.INFO, "memory.py", 1, "quiet", (), None))
+    again = "ChatOpenAI('m'): attempt 1 failed: ChatOpenAI('m'): 500: no"
+    log.handle(logging.LogRecord("agentloop", logging.INFO, "http.py", 1, again, (), None))
+    assert stream.getvalue() == "(bad \\x1b[2J)\n(attempt 1 failed: 500: no)\n"

@@ -1,14 +1,13 @@
 """What reaches a terminal: safe text, lines of its width."""
 
 import io
-import logging
 import sys
 import unicodedata
 
 import pytest
 
 from agentloop import BadResponse
-from agentloop.cli.terminal import Log, Terminal, exact, one_line, outline, plain, safe
+from agentloop.cli.terminal import Terminal, exact, one_line, outline, plain, safe
 
 ALL = [chr(code) for code in range(sys.maxunicode + 1)]
 CONTROLS = [c for c in ALL if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
@@ -29,20 +28,12 @@ def test_what_a_terminal_obeys_or_does_not_show_is_spelled_out():
         assert exact(joiner).isascii()
 
 
-def test_what_is_said_and_logged_is_safe_also_when_it_comes_in_pieces():
+def test_what_is_said_is_safe_also_when_it_comes_in_pieces():
     stream = io.StringIO()
     terminal = Terminal(stream)
     for piece in "\x1b]52;c;ZXZpbA==\x07\x1b[2J":
         terminal.say(piece)
     assert stream.getvalue().replace("\n", "") == r"\x1b]52;c;ZXZpbA==\x07\x1b[2J"
-    stream.truncate(0)
-    stream.seek(0)
-    log = Log(terminal)
-    log.handle(logging.LogRecord("x", logging.WARNING, "", 1, "bad \x1b[2J", (), None))
-    log.handle(logging.LogRecord("agentloop", logging.INFO, "memory.py", 1, "quiet", (), None))
-    again = "ChatOpenAI('m'): attempt 1 failed: ChatOpenAI('m'): 500: no"
-    log.handle(logging.LogRecord("agentloop", logging.INFO, "http.py", 1, again, (), None))
-    assert stream.getvalue() == "(bad \\x1b[2J)\n(attempt 1 failed: 500: no)\n"
     assert outline("one\n\n two\nthree\nfour") == "[4 lines]  three  four"
 
 
@@ -71,14 +62,6 @@ def test_the_events_of_a_stream_that_broke_are_not_shown():
 def test_a_connection_that_broke_is_no_name_of_a_class():
     text = "ChatOpenAI('m'): 127.0.0.1:80: RemoteProtocolError: peer closed connection (a hint)"
     assert plain(text) == "the answer was interrupted: peer closed connection"
-
-
-def test_the_log_says_all_of_why_a_request_failed():
-    stream = io.StringIO()
-    why = ("a long reason " * 20).strip()
-    log = Log(Terminal(stream))
-    log.handle(logging.LogRecord("x", logging.WARNING, "", 1, why, (), None))
-    assert stream.getvalue() == f"({why})\n"
 
 
 def test_a_line_of_ours_breaks_between_words(monkeypatch):
