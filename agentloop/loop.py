@@ -297,8 +297,10 @@ class Loop(BaseAgent):
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             timeout = tool.timeout or self.tool_timeout
+            if timeout:
+                work = wait_for(timeout, work, grace=self.cancel_timeout)
             async with Caller(self, call, self.call_tools, self.max_parallel):
-                value = await wait_for(timeout, work, grace=self.cancel_timeout)
+                value = await work
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise

@@ -39,7 +39,12 @@ async def gather_bounded(
 
     async def one(item: Input) -> T | BaseException:
         async with slots:
-            return await capture(function(item))
+            try:
+                return await function(item)
+            except BaseException as error:  # like `capture`, with fewer frames above a tool
+                if was_cancelled(error):
+                    raise
+                return error
 
     tasks = [asyncio.ensure_future(one(item)) for item in items]
     try:
