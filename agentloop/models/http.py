@@ -436,7 +436,7 @@ class HTTPModel(ABC):
         shown = self._hide(" ".join(text.split()))[:500]
         # respected by the official clients of OpenAI and Anthropic
         should_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
-        if re.search(QUOTA_ERRORS, text):
+        if re.search(QUOTA_ERRORS, shown):
             should_retry = False
         return error_class(error_code or response.status_code, text)(
             f"{self!r}: {response.status_code}: {shown}",

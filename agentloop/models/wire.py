@@ -200,9 +200,11 @@ def encode_exchanges(
                 items = items[:-1]
             kept = *key, encode(items)[1:-1]  # without the brackets
             object.__setattr__(first, "encoded", kept)  # messages are frozen
-        pieces.append(kept[3])
-    pieces.append(encode(newest)[1:-1])
-    return Encoded([b"[", b",".join(filter(None, pieces)), b"]"])
+        if kept[3]:
+            pieces += b",", kept[3]
+    if newest:
+        pieces += b",", encode(newest)[1:-1]
+    return Encoded([b"[", *pieces[1:], b"]"])
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
