@@ -44,7 +44,15 @@ from .stream import EventStream
 from .tools import Tool, by_name, find_tool
 from .transcript import CallState, is_complete, is_own, placeholder_result, with_unique_ids
 from .vocabulary import RUN_WORDS, explain_keywords
-from .waiting import gather_bounded, is_cancelled, logger, run_blocking, wait_for, was_cancelled
+from .waiting import (
+    gather_bounded,
+    is_cancelled,
+    logger,
+    run_blocking,
+    wait_for,
+    was_cancelled,
+    watch_event_loop,
+)
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
@@ -300,7 +308,9 @@ class Loop(BaseAgent):
             if timeout:
                 work = wait_for(timeout, work, grace=self.cancel_timeout)
             async with Caller(self, call, self.call_tools, self.max_parallel):
+                check_blocking = watch_event_loop()
                 value = await work
+                check_blocking(call.name)
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger("agentloop")
 
+MAX_BLOCKED = 1.0  # seconds without the event loop, in a tool
+
 
 async def gather_bounded(
     function: Callable[[Input], Awaitable[T]], items: Iterable[Input], *, at_once: int, grace: float
@@ -145,6 +147,24 @@ def shield_from_cancel() -> Generator[None]:
     finally:
         if task and _shielded.pop(task):
             asyncio.get_running_loop().call_soon(task.cancel)
+
+
+def watch_event_loop() -> Callable[[str], None]:
+    """Return a function that logs a warning if the event loop has not run since, for a second."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    turns = list[bool]()
+    loop.call_soon(turns.append, True)
+
+    def check(tool: str) -> None:
+        if not turns and loop.time() - start > MAX_BLOCKED:
+            logger.warning(
+                "tool %s blocks the event loop: declare it with `def`, to execute it in a thread, "
+                "or replace blocking calls such as time.sleep by `await asyncio.sleep`",
+                tool,
+            )
+
+    return check
 
 
 def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -21,6 +22,7 @@ from agentloop import (
     call,
     tool,
     vocabulary,
+    waiting,
 )
 from agentloop.messages import AssistantMessage
 from agentloop.mixins.approval import Approval, Rule
@@ -362,6 +364,23 @@ async def test_a_coroutine_that_a_tool_returns_is_awaited():
     asker = agent(call("search"), "Hello.", tools=[search])
     await asker.run("Hi")
     assert asker.messages[2].content == "found"
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_tool_that_blocks_the_event_loop_is_logged(is_async, monkeypatch, caplog):
+    monkeypatch.setattr(waiting, "MAX_BLOCKED", 0.01)
+
+    def block() -> str:
+        time.sleep(0.02)
+        return "done"
+
+    async def block_the_loop() -> str:
+        return block()
+
+    slow = tool("Sleep", name="sleep")(block_the_loop if is_async else block)
+    agent(call("sleep"), "Done.", tools=[slow]).run_sync("Hi")
+    logged = [record.getMessage() for record in caplog.records]
+    assert any("tool sleep blocks the event loop" in text for text in logged) == is_async
 
 
 WRONG_ORDER: dict[str, tuple[type[Loop], dict[str, Any], str]] = {
