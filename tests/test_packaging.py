@@ -69,6 +69,22 @@ def test_the_wheel_is_small_and_contains_two_typed_packages_and_the_licence(dist
     assert len([name for name in names if name.endswith(".py")]) == len(tracked)
 
 
+def test_an_installed_wheel_has_the_commands_of_both_packages(distributions, tmp_path):
+    site = tmp_path / "site"
+    ZipFile(distributions[1]).extractall(site)
+    (tmp_path / "old.jsonl").write_text('{"type":"session","schema":1}\n')
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", "agentloop", "convert", tmp_path]
+    said = subprocess.check_output(command, cwd=tmp_path, env=env, text=True)
+    assert said == "old.jsonl: converted\n"
+    assert subprocess.check_output(
+        [sys.executable, "-c", "import agentloop_chat; print(agentloop_chat.__file__)"],
+        cwd=tmp_path,
+        env=env,
+        text=True,
+    ).startswith(str(site))
+
+
 def test_the_page_of_an_index_has_no_link_that_leads_nowhere(distributions):
     wheel = ZipFile(distributions[1])
     [name] = [name for name in wheel.namelist() if name.endswith("/METADATA")]

@@ -56,14 +56,19 @@ def main(options: argparse.Namespace) -> int:
             written = size
             logs = logs_of(path)
             page = page_of(path.name, *logs, loop=options.loop, live=options.live, beside=beside)
-            draft = output.with_suffix(".part")  # browsers must never load an incomplete page
-            draft.touch(0o600)  # readable by the owner only
-            draft.write_bytes(page)
-            draft.replace(output)
+            write_page(output, page)
             print(safe(f"{output}: {len(page):,} bytes. {WARNING}"), flush=True)
         if not options.live:
             return 0
         time.sleep(1)
+
+
+def write_page(path: Path, page: bytes) -> None:
+    """Write a page, readable by the owner only, which browsers never load incomplete."""
+    draft = path.with_suffix(".part")
+    draft.touch(0o600)
+    draft.write_bytes(page)
+    draft.replace(path)
 
 
 def path_of(name: str) -> Path:
