@@ -45,9 +45,10 @@ class Replay:
         """Print a log. A replacing log begins with the remaining messages."""
         runs = (at for at, record in enumerate(log) if isinstance(record, RunStart))
         begin = next(runs, len(log))
-        head = [record for record in log[:begin] if isinstance(record, Message)]
-        self.take_back({*self.turns}.difference(head))
-        for record in [*(new for new in head if new not in self.messages), *log[begin:]]:
+        remaining = [record for record in log[:begin] if isinstance(record, Message)]
+        self.take_back({*self.turns}.difference(remaining))
+        new = [message for message in remaining if message not in self.messages]
+        for record in [*new, *log[begin:]]:
             self.take(record)
         for call_id in [*self.inner]:  # without a result
             self.show_inner(call_id)
@@ -55,11 +56,9 @@ class Replay:
 
     def take_back(self, gone: set[Record]) -> None:
         """Print the names of turns that the user has taken back."""
-        names = [name for record, name in self.turns.items() if record in gone]
+        names = [self.turns.pop(record) for record in [*self.turns] if record in gone]
         if names:
             self.terminal.say(f"\nTaken back: {', '.join(names)}", DIM)
-        for record in gone:
-            del self.turns[record]
 
     def show_inner(self, call_id: str) -> None:
         """Print the records of the sub-agent of a call."""
