@@ -303,7 +303,7 @@ class AnthropicChunks(Accumulator):
             text = block.pop("partial_json", "").strip()
             # Truncated arguments of function calls remain text. Server tools require an object.
             if text:
-                truncated = text if block["type"] == "tool_use" else {}
+                truncated: Any = text if block["type"] == "tool_use" else {}
                 block["input"] = parse_json(text) or truncated
         return self.data
 

@@ -371,7 +371,7 @@ class ChatGoogle(HTTPModel):
         return drop_none(config | {**self.generation_config})
 
     def read(self, data: JSON) -> AssistantMessage:
-        candidate = next(iter(as_dicts(data, "candidates")), {})
+        candidate = next(iter(as_dicts(data, "candidates")), JSON())
         feedback = as_dict(data, "promptFeedback")
         if "blockReason" in feedback:
             candidate = {"finishReason": "SAFETY"} | candidate

@@ -440,10 +440,10 @@ class EventParser:
         self._line.extend(piece)
         if not ends_line:
             return  # without copying, so that a line of many pieces takes linear time
-        lines = self._line.splitlines(keepends=True)
-        self._line = bytearray()
+        lines = bytes(self._line).splitlines(keepends=True)
+        self._line.clear()
         if not lines[-1].endswith(b"\n"):  # incomplete, or ends with the first half of \r\n
-            self._line = lines.pop()
+            self._line += lines.pop()
         for line in lines:
             name, _, value = line.partition(b":")
             if name in DATA:
