@@ -97,13 +97,15 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     """Return the settings of a class, completed with defaults. Raises SettingError."""
     known = _model(cls).model_fields
     settings = dict(settings)
-    for name in settings.keys() - known:
+    unknown = list[str]()
+    for name in [name for name in settings if name not in known]:
         if new_name := current_name(cls, name):
             settings[new_name] = settings.pop(name)
             continue
         default = "it may belong to the model, or to a mixin that this class does not include"
-        remedy = advice(AGENT_WORDS, name, known, default)
-        raise SettingError(f"{cls.__name__}: unknown setting {name}: {remedy}")
+        unknown.append(f"unknown setting {name}: {advice(AGENT_WORDS, name, known, default)}")
+    if unknown:
+        raise SettingError(f"{cls.__name__}: {'; '.join(unknown)}")
     try:
         return vars(_model(cls)(**settings))
     except ValidationError as error:

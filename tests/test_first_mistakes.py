@@ -226,6 +226,11 @@ def test_a_setting_in_other_words_names_the_right_one(name):
     assert f" {name}: " in str(caught.value)
 
 
+def test_an_error_names_all_unknown_settings_in_their_order():
+    with pytest.raises(TypeError, match="name: .*instructions: .*model: use llm="):
+        agent(name="Weather", instructions="Be brief.", model="gpt-5")
+
+
 @pytest.mark.parametrize("name", MODEL_PARAMETERS)
 def test_a_models_parameter_in_other_words_names_the_right_one(name):
     with pytest.raises(TypeError) as caught:
