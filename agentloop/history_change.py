@@ -11,16 +11,11 @@ from .transcript import CallState, Conversation, placeholder_result
 
 def adapt_history(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
     """Return the new records with adapted log entries, and with results of closed calls."""
-    new = with_adapted_entries(old, new)
-    return [*new, *results_of_closed_calls(old, new)]
-
-
-def with_adapted_entries(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
-    """Return the new records, with log entries adapted to the deletions."""
     change = HistoryChange(old, new)
-    new = [record for record in new if adapted(record, change)]
-    change = HistoryChange(old, new)  # positions exclude the entries deleted above
-    return [adapted(record, change) or record for record in new]
+    kept = [record for record in new if adapted(record, change)]
+    change = HistoryChange(old, kept)  # positions exclude the entries deleted above
+    kept = [adapted(record, change) or record for record in kept]
+    return [*kept, *results_of_closed_calls(old, kept)]
 
 
 def adapted(record: Record, change: HistoryChange) -> Record | None:

@@ -63,11 +63,9 @@ def cache_rules(llm: ChatModel) -> CacheRules:
 
 def output_limit(llm: ChatModel) -> int:
     """Return the output tokens reserved by a model's requests, or 0 if unknown."""
-    limit = llm.output_limit if isinstance(llm, HasOutputLimit) else None
-    return limit or 0
+    return (llm.output_limit or 0) if isinstance(llm, HasOutputLimit) else 0
 
 
 def compact_threshold(llm: ChatModel) -> int:
     """Return the input tokens at which the provider compacts the conversation, or 0 for never."""
-    threshold = llm.compact_threshold if isinstance(llm, HasCompactThreshold) else None
-    return threshold or 0
+    return (llm.compact_threshold or 0) if isinstance(llm, HasCompactThreshold) else 0
