@@ -103,11 +103,11 @@ class TestCompaction(test_loop.TestLoop):
         for prompt in ("The task", "An older question", "The newest question"):
             await agent.query(prompt)
         assert len(summaries(agent)) >= 3
-        task, summary, *words = shown(llm.requests[-1])
+        task, summary, *texts = shown(llm.requests[-1])
         assert task == "The task"
         assert summary.endswith("SUMMARY")
-        assert words[:3] == ["The newest question", "Leave the tests alone.", "And be quick."]
-        assert not {*words[3:]} & {*words[:3], task, "An older question", "(a reminder)"}
+        assert texts[:3] == ["The newest question", "Leave the tests alone.", "And be quick."]
+        assert not {*texts[3:]} & {*texts[:3], task, "An older question", "(a reminder)"}
         assert all("The newest question" in shown(each) for each in llm.requests[2:])
         assert all("Leave the tests alone." in shown(each) for each in llm.requests[5:])
         assert_prefix_stable(llm.requests, breaks=len(summaries(agent)))
