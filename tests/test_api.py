@@ -22,6 +22,7 @@ SNAPSHOT = Path(__file__).with_name("api.txt")
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop": agentloop.__all__,
+    "agentloop.arguments": ["parse_arguments"],
     "agentloop.common.hidden_text": ["HidesText"],  # base classes with settings of their own
     "agentloop.common.model_info": ["CacheRules"],
     "agentloop.common.prices": ["Priced"],
@@ -219,14 +220,14 @@ def test_every_page_imports_public_names_only(path):
 
 def test_the_check_of_imports_finds_internal_names():
     code = """
-        import agentloop.arguments
-        from agentloop import events, messages as m, arguments
+        import agentloop.waiting_room
+        from agentloop import events, messages as m, vocabulary
         from agentloop.tools import names_of_file
         events.TextEvent, m.Fork, m.TAGS
     """
     assert private_imports(textwrap.dedent(code)) == [
-        "agentloop.arguments",
-        "agentloop.arguments",
+        "agentloop.waiting_room",
+        "agentloop.vocabulary",
         "agentloop.tools.names_of_file",
         "agentloop.messages.TAGS",
     ]

@@ -23,6 +23,7 @@ from agentloop import (
     call,
     tool,
 )
+from agentloop.arguments import parse_arguments
 from agentloop.toolkits.skills import Skill, Skills, discover_skills
 from agentloop.transcript import Fold, Records
 
@@ -70,7 +71,7 @@ class ActiveSkill(Fold):
 
     def _begin(self) -> None:
         self.name = ""
-        self._calls = dict[str, ToolCall]()  # by call id
+        self._arguments = dict[str, str]()  # arguments, by call id
 
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, UserMessage) and record.origin == "user":
@@ -78,11 +79,11 @@ class ActiveSkill(Fold):
         elif isinstance(record, AssistantMessage):
             for call in record.tool_calls:
                 if call.name == "skill":
-                    self._calls[call.id] = call
+                    self._arguments[call.id] = call.arguments
         elif isinstance(record, ToolMessage) and not record.is_error:
-            call = self._calls.get(record.tool_call_id)
-            if call and call.parsed:
-                self.name = call.parsed.get("name", self.name)
+            arguments = self._arguments.get(record.tool_call_id)
+            if arguments is not None:
+                self.name = parse_arguments(arguments).get("name", self.name)
 
 
 TEA = """\
