@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from select import select
 from time import monotonic
 from typing import Any
 
@@ -341,6 +342,8 @@ class Screen(RenderedChat):
     def is_pasting(self) -> bool:
         """Return whether more keys have arrived already: a paste that the terminal does not mark."""
         keys = self.session.app.key_processor.input_queue
+        if self.is_pasted and select([self.session.input.fileno()], [], [], 0)[0]:
+            return True  # the next part of a long paste, which is read in parts
         return any(key.key != Keys.CPRResponse for key in keys)
 
     def take_next(self) -> None:

@@ -1300,11 +1300,12 @@ def test_a_paste_that_the_terminal_does_not_mark_is_one_message_and_attaches_not
 ):
     (project / "a.txt").write_text("text of a")
     screen = chat("done")
-    screen.do("set-buffer", "one @a.txt\ntwo\nthree")
+    text = "one @a.txt\n" + "".join(f"line {number}\n" for number in range(300)) + "the end"
+    screen.do("set-buffer", text)
     screen.do("paste-buffer")  # without -p: each line end is the key Enter
-    screen.expect("three")
+    screen.expect("the end")
     assert not screen.server.requests
     screen.press("Enter")
     screen.expect("attach: yes or no >")
     screen.enter("no", "done")
-    assert said(screen.server.requests[0]) == ["one @a.txt\ntwo\nthree"]
+    assert said(screen.server.requests[0]) == [text]
