@@ -25,7 +25,6 @@ from prompt_toolkit.formatted_text import (
 )
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -52,6 +51,7 @@ GRACE = 1.0  # seconds after the display of a question, during which input belon
 REDRAW_PAUSE = 40  # pause between redraws, in multiples of a redraw's duration
 # Variables set by terminals that truncate rows when they become narrower, instead of wrapping rows
 TRUNCATING = ("XTERM_VERSION", "STY")
+TYPED_AHEAD = 20  # number of keys that a user may type while the chat is busy
 MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds
 KEYS = """\
 Ctrl-D    exit (also: Ctrl-C twice)
@@ -204,7 +204,7 @@ class Screen(RenderedChat):
         return [(style, fragment_list_to_text([*run])) for style, run in runs]
 
     def live_area(self) -> str:
-        """Render the live area: incomplete text, running calls, queue, status line, prompt."""
+        """Render the live area: incomplete text, running calls, queue, status line."""
         lines = self.running()
         if self.question and self.buffer.text and not self.is_answering:
             lines += ["A question awaits your answer. Send or delete this text first."]
@@ -340,11 +340,11 @@ class Screen(RenderedChat):
             self.take_next()
 
     def is_pasting(self) -> bool:
-        """Return whether more keys have arrived already: a paste that the terminal does not mark."""
+        """Return whether many keys have arrived already: a paste that the terminal does not mark."""
         keys = self.session.app.key_processor.input_queue
-        if self.is_pasted and select([self.session.input.fileno()], [], [], 0)[0]:
-            return True  # the next part of a long paste, which is read in parts
-        return any(key.key != Keys.CPRResponse for key in keys)
+        if self.is_pasted:  # a long paste is read in parts
+            return bool(keys or select([self.session.input.fileno()], [], [], 0)[0])
+        return len(keys) > TYPED_AHEAD
 
     def take_next(self) -> None:
         """Start the first entry of the queue unless other work is in progress."""

@@ -1300,7 +1300,7 @@ def test_a_paste_that_the_terminal_does_not_mark_is_one_message_and_attaches_not
 ):
     (project / "a.txt").write_text("text of a")
     screen = chat("done")
-    text = "one @a.txt\n" + "".join(f"line {number}\n" for number in range(300)) + "the end"
+    text = "one @a.txt\n" + "".join(f"line {number}\n" for number in range(200)) + "the end"
     screen.do("set-buffer", text)
     screen.do("paste-buffer")  # without -p: each line end is the key Enter
     screen.expect("the end")
@@ -1309,3 +1309,11 @@ def test_a_paste_that_the_terminal_does_not_mark_is_one_message_and_attaches_not
     screen.expect("attach: yes or no >")
     screen.enter("no", "done")
     assert said(screen.server.requests[0]) == [text]
+
+
+def test_an_answer_and_the_keys_typed_right_after_it_are_no_paste(chat):
+    screen = chat("one", "two")
+    screen.do("set-buffer", "first\nsecond\n")
+    screen.do("paste-buffer")  # all keys arrive at once
+    screen.expect("two")
+    assert said(screen.server.requests[-1]) == ["first", "second"]
