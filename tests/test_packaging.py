@@ -18,7 +18,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("chat", "durable", "mcp", "otel", "prices")  # features; the other extras are tools
+EXTRAS = ("chat", "durable", "fast", "mcp", "otel", "prices")  # features
+TOOLS = ("bench", "conformance", "docs", "test")
 PARTS = ("test_structure.py", "test_api.py", "test_readme.py", "test_log.py")
 
 
@@ -115,6 +116,7 @@ def test_the_unpacked_sdist_passes_its_own_tests_and_builds_the_same_wheel(distr
 
 
 def test_each_requirement_has_a_lowest_version_which_the_tests_share():
+    assert {*PROJECT["optional-dependencies"]} == {*EXTRAS, *TOOLS}
     tests = PROJECT["optional-dependencies"]["test"]
     for requirement in [*requirements(), *requirements(*EXTRAS)]:
         name, version = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()
