@@ -1,29 +1,29 @@
-"""What the requests of a conversation cost by the rules of each provider's prompt cache.
+"""The cost of a conversation's requests by the rules of each provider's prompt cache.
 
-The price of an input token that no cache has is 1, and the tokens of JSON are estimated. A request
-is a list of blocks; an entry of a cache is a beginning of a request. The rules are those of the
-providers' pages in November 2026:
+The price of an uncached input token is 1, and the tokens of JSON are estimated. A request is a list
+of blocks; a cache entry is a prefix of a request. The rules are those of the providers' pages in
+November 2026:
 
-Anthropic (platform.claude.com/docs/en/build-with-claude/prompt-caching): an entry is made at a mark
-    of a request. A later request reads the longest entry that ends at one of its marks or up to 20
-    positions before one; consecutive calls are one position, and so are consecutive results. A read
-    costs 0.1, a write 1.25. An entry stays for 5 minutes after its last use. The shortest has 512
+Anthropic (platform.claude.com/docs/en/build-with-claude/prompt-caching): an entry ends at a mark of
+    a request. A later request reads the longest entry that ends at one of its marks, or up to 20
+    positions before a mark; consecutive calls are one position, and so are consecutive results. A
+    read costs 0.1, a write 1.25. An entry expires 5 minutes after its last use. The minimum is 512
     tokens (Opus 5, Fable 5), 1,024 (Sonnet 5, Opus 4.8), 2,048 (Opus 4.7) or 4,096 (Haiku 4.5,
     Opus 4.5 and 4.6).
-OpenAI, GPT-5.6 and later (developers.openai.com/api/docs/guides/prompt-caching): an entry of 1,024
-    tokens at least is made at the end of the newest message of the user or the last of consecutive
-    results, and matches exactly. A later request looks at that place, at 20 such places before it,
-    and at the end of the system prompt. (The API reference says "the latest 80 breakpoints"; the
-    guide's 20 are taken, which cost more.) A read costs 0.1, a write 1.25. An entry stays for 30
+OpenAI, GPT-5.6 and later (developers.openai.com/api/docs/guides/prompt-caching): an entry of at
+    least 1,024 tokens ends at the newest message of the user, or at the last of consecutive
+    results, and matches exactly. A later request compares this position, 20 such positions before
+    it, and the end of the system prompt. (The API reference says "the latest 80 breakpoints"; this
+    file uses the guide's 20, which cost more.) A read costs 0.1, a write 1.25. An entry expires 30
     minutes after its last use.
-OpenAI, earlier models (the same page): the longest beginning that an earlier request had, in steps
-    of 128 from 1,024 on, for 0.1; a write costs nothing more. The page says that the steps depend
-    on the model, without their sizes. An entry typically stays for 30 minutes.
-Google, Gemini 3 (ai.google.dev/gemini-api/docs/caching): the longest beginning that an earlier
-    request had, from 4,096 on, for 0.1 (the discount and the price of a write are those of
-    docs.cloud.google.com/gemini-enterprise-agent-platform/models/context-cache). A hit is not
-    promised. How long an entry stays is not said but for "within 24 hours, most much earlier":
-    5 minutes are an assumption of this file.
+OpenAI, earlier models (the same page): the longest prefix of an earlier request, in steps of 128
+    from 1,024 on, for 0.1; writes are free. The page states that the steps depend on the model,
+    without their sizes. An entry typically expires after 30 minutes.
+Google, Gemini 3 (ai.google.dev/gemini-api/docs/caching): the longest prefix of an earlier request,
+    from 4,096 tokens on, for 0.1 (the discount and the price of a write are those of
+    docs.cloud.google.com/gemini-enterprise-agent-platform/models/context-cache). Hits are not
+    guaranteed. The documented lifetime is "within 24 hours, most much earlier"; this file assumes 5
+    minutes.
 """
 
 import json
@@ -39,7 +39,7 @@ from agentloop.common.tokens import count_tokens
 from agentloop.models.wire import encode_body
 
 READ, WRITE = 0.1, 1.25  # prices of a token
-PAUSE, EVERY = 40, 8  # minutes that pass before every eighth request, where there are pauses
+PAUSE, EVERY = 40, 8  # minutes before every eighth request, in rows with pauses
 
 
 @cache
@@ -48,7 +48,7 @@ def tokens(block: bytes) -> int:
 
 
 class Prefix(NamedTuple):
-    """The beginning of a request up to a block: what tells it from others, and its tokens."""
+    """The beginning of a request up to a block: its hash, and its tokens."""
 
     name: int
     size: int
@@ -57,7 +57,7 @@ class Prefix(NamedTuple):
 class Body(NamedTuple):
     """A request as blocks of JSON.
 
-    marks: the blocks where a provider may make an entry that ends there.
+    marks: the blocks at which an entry may end.
     kinds: "call", "result" or "" of each block.
     """
 
@@ -72,14 +72,14 @@ class Body(NamedTuple):
 
 
 class Entries:
-    """What a cache has. An entry stays for some minutes after its last use."""
+    """The entries of a cache. An entry expires some minutes after its last use."""
 
     def __init__(self, minutes: float):
         self.minutes = minutes
         self.last_use: dict[int, float] = {}
 
     def longest(self, prefixes: Iterable[Prefix], now: float) -> Prefix:
-        """Return the longest of some prefixes that has an entry."""
+        """Return the longest of the prefixes that has an entry."""
         there = [each for each in prefixes if self.has(each, now)]
         return max(there, key=lambda each: each.size, default=Prefix(0, 0))
 
@@ -92,11 +92,11 @@ class Entries:
             self.last_use[each.name] = now
 
 
-Timed = Iterable[tuple[Body, float]]  # requests, each with the minute when it is sent
+Timed = Iterable[tuple[Body, float]]  # requests, each with its time in minutes
 
 
 def anthropic(requests: Timed, least: int = 1_024, minutes: float = 5) -> float:
-    """Return what the requests of one conversation cost where the request marks its entries."""
+    """Return the cost of a conversation whose requests mark their entries."""
     entries, cost = Entries(minutes), 0.0
     for body, now in requests:
         prefixes = body.prefixes()
@@ -110,7 +110,7 @@ def anthropic(requests: Timed, least: int = 1_024, minutes: float = 5) -> float:
 
 
 def positions_before(kinds: list[str], mark: int, many: int = 20) -> Iterable[int]:
-    """Yield a mark, and the blocks of so many positions before it."""
+    """Yield a mark, and the blocks of the positions before the mark."""
     passed = 0
     for at in range(mark, -1, -1):
         if at < mark and (kinds[at] == "" or kinds[at] != kinds[at + 1]):
@@ -121,7 +121,7 @@ def positions_before(kinds: list[str], mark: int, many: int = 20) -> Iterable[in
 
 
 def openai(requests: Timed, least: int = 1_024, minutes: float = 30) -> float:
-    """Return what they cost where an entry is made at the end of the newest message."""
+    """Return the cost of a conversation with an entry at the end of each newest message."""
     entries, cost = Entries(minutes), 0.0
     for body, now in requests:
         prefixes = body.prefixes()
@@ -137,7 +137,7 @@ def openai(requests: Timed, least: int = 1_024, minutes: float = 30) -> float:
 
 
 def by_prefix(requests: Timed, least: int, step: int, minutes: float) -> float:
-    """Return what they cost where the longest beginning is read that any had before."""
+    """Return the cost of a conversation whose requests read the longest known prefix."""
     entries, cost = Entries(minutes), 0.0
     for body, now in requests:
         prefixes = body.prefixes()
@@ -150,7 +150,7 @@ def by_prefix(requests: Timed, least: int, step: int, minutes: float) -> float:
 
 
 def body_of(model: Any, request: Request) -> Body:
-    """Return what a model sends: its tools, the system prompt, each block of each message."""
+    """Return the blocks that a model sends: tools, system prompt, blocks of messages."""
     body = model.body(request.messages, request.tools, request.tool_choice, False)
     data = json.loads(encode_body(body))
     system = data.get("system") or data.get("systemInstruction") or []
@@ -175,7 +175,7 @@ def kind_of(block: dict[str, Any]) -> str:
 
 
 def message_ends(blocks: list[dict[str, Any]], kinds: list[str]) -> list[int]:
-    """Return where an entry of OpenAI's may end: after the user's words, or the last result."""
+    """Return the positions at which an entry of OpenAI may end."""
     ends = []
     for at, block in enumerate(blocks):
         last_result = kinds[at] == "result" and kinds[at + 1 : at + 2] != ["result"]
@@ -185,7 +185,7 @@ def message_ends(blocks: list[dict[str, Any]], kinds: list[str]) -> list[int]:
 
 
 class Cache(NamedTuple):
-    """A provider's model, what its requests cost, and the pause before every eighth of them."""
+    """A provider's model, its cost function, and the pause before every eighth request."""
 
     model: Any
     rule: Callable[[Timed], float]
@@ -210,7 +210,7 @@ CACHES = {
 
 
 def costs(requests: list[Request]) -> dict[str, float]:
-    """Return what the requests of one conversation cost in each cache."""
+    """Return the cost of a conversation in each cache."""
     models = {id(cache.model): cache.model for cache in CACHES.values()}
     bodies = {at: [body_of(model, each) for each in requests] for at, model in models.items()}
     return {

@@ -1,18 +1,16 @@
-"""What a context costs, and what it forgets: tool transcripts, played through each context trick.
+"""The cost and the information loss of context strategies, on transcripts with tool calls.
 
 python -m tests.benchmarks.context_cost [--recorded FOLDER] [--only TEXT] [--save FILE.json]
 
-Cost is that of no pruning = 1, in the price of an input token, counted on the bodies that the
-models' own classes make: see caches.py for the rules. What the model says is left out, as it says
-the same every time, but for summaries and for calls that look for something again: these cost five
-a token.
+The cost is relative to the cost without pruning, in prices of an input token, for the bodies that
+the model classes encode: see caches.py for the rules. Replies are excluded because they are equal
+for all strategies, except summaries and calls that search hidden text, which cost 5 per token.
 
-Of the values in later calls that stood in the conversation, and of the whole lines that stood in a
-result or in the user's words, those are gone that no longer stand in the request that the call
-answers. If the agent offers `recall`, the model asks for them first, twice at most, with words of
-the call that needs them, and of these only with such as it can see: what is missing is not asked
-for by itself. A blind model has no word of a missing line. Values that stand only in the list of
-names of a cut are counted by themselves.
+Values in later calls that occurred earlier in the conversation, and complete lines that occurred in
+a result or a user message, are lost if the request that the call answers does not contain them. If
+the agent offers `recall`, the model first searches for them, at most twice, with visible words of
+the reply that needs them. A blind model knows no word of a missing line. Values that occur only in
+the list of names in a placeholder are counted separately.
 """
 
 import argparse
@@ -47,7 +45,7 @@ from .transcripts import TO_INSTALL, has_tau2, script, synthetic, tau2
 recipe = load("offload")
 SUMMARY = "What was done, what was found, and what is left to do. " * 33  # about 500 tokens
 OUTPUT = 5.0  # price of a token
-MOST_ASKED = 2  # questions for what one call needs
+MOST_ASKED = 2  # searches per call
 WINDOW, BUDGET = 16_000, 12_000
 SAVED = Path(__file__).parent / "context_cost.json"
 
@@ -68,11 +66,11 @@ STRATEGIES = {
     "budget 12k at 1.2": partial(Agent, context_budget=BUDGET),
     "budget 12k at 1.6": partial(Agent, context_budget=BUDGET),
 }
-# the provider's tokens for each estimated one, where that is not 1
+# the provider's tokens per estimated token, unless it is 1
 RATES = {"budget 12k at 0.8": 0.8, "budget 12k at 1.2": 1.2, "budget 12k at 1.6": 1.6}
 AT_RATES = [*RATES, "budget 12k", "budget 16k", "budget 24k"]
 BEST = "budget 12k"
-BLIND = "budget 12k, blind"  # the model asks with no word of a missing line
+BLIND = "budget 12k, blind"  # the model knows no word of a missing line
 SHOWN = ["per turn", "epochs", "offload", "compaction 16k", "budget 12k in 0.5.0", BEST]
 
 # ---- one conversation
@@ -84,9 +82,9 @@ def tokens(message):
 
 
 class Reporting(ScriptedModel):
-    """Reports the usage of each request, as a provider does that counts `rate` times the estimate.
+    """Reports the usage of each request, as a provider that counts `rate` times the estimate.
 
-    Messages that the previous request began with are reported as cached.
+    Messages that the previous request also began with are reported as cached.
     """
 
     def __init__(self, answer, rate):
@@ -108,13 +106,13 @@ class Reporting(ScriptedModel):
 
 
 class Played:
-    """What one conversation sent and said besides its transcript, and what it could not see.
+    """The requests and replies of a conversation, and the values that were lost.
 
-    values, lines: how many a later call named that stood in the conversation.
+    values, lines: the values and lines in later calls that occurred in the conversation.
     values_gone, lines_gone: those that were not in view.
     bare: values that were in view only as names in a list.
-    asked: how often the model asked `recall`.
-    largest: tokens of the largest request, as the provider counts them.
+    asked: number of calls of `recall`.
+    largest: tokens of the largest request, by the provider's count.
     """
 
     def __init__(self):
@@ -129,12 +127,12 @@ class Played:
 
 
 async def play(workload, conversation, agents, blind=False, rate=1.0):
-    """Play one conversation. What is hidden and needed is looked for, as a model would."""
+    """Play a conversation. The model searches for hidden values that its next call needs."""
     tasks = conversation.tasks
     replies, results = script(tasks)
     prompts = iter(task.prompt for task in tasks)
     played, at, so_far, read = Played(), 0, next(prompts), tasks[0].prompt
-    asks, tried = 0, set()  # of the call that is due, and the words of these questions
+    asks, tried = 0, set()  # of the next call, and the words of its searches
 
     def reply(messages, tools):
         nonlocal at, so_far, read, asks
@@ -190,7 +188,7 @@ async def play(workload, conversation, agents, blind=False, rate=1.0):
 
 
 def offloaded(agent, results, value):
-    """How to read a value again that is in a file."""
+    """Return the call that reads an offloaded value."""
     for record in agent.log:
         if name := recipe.file_of(record):
             place = results.get(record.tool_call_id, "").find(value)
@@ -203,13 +201,13 @@ def offloaded(agent, results, value):
 
 
 class Row(NamedTuple):
-    """One strategy on one workload.
+    """The result of a strategy on a workload.
 
-    costs: of all conversations, by cache; as shares of those without pruning.
-    worst: the same of the conversation that is worst, by Anthropic's rules.
-    values, lines, bare: the shares that are gone, or in view only as names in a list.
-    asked: how often the model asks `recall`, for each call.
-    largest: tokens of the largest request, as the provider counts them.
+    costs: of all conversations, by cache, relative to the cost without pruning.
+    worst: the same of the most expensive conversation, by Anthropic's rules.
+    values, lines, bare: the shares that are lost, or in view only as names in a list.
+    asked: calls of `recall` per call.
+    largest: tokens of the largest request, by the provider's count.
     """
 
     costs: dict[str, float]
@@ -222,7 +220,7 @@ class Row(NamedTuple):
 
 
 async def measure(workload, agents, blind=False, rate=1.0):
-    """Play all conversations. Return what each cost in each cache, and what was gone."""
+    """Play all conversations. Return the costs in each cache, and the lost values."""
     paid, total = [], Played()
     for conversation in workload.conversations:
         played = await play(workload, conversation, agents, blind, rate)
@@ -260,7 +258,7 @@ async def compare(workload, strategies):
 
 
 def dump(saved):
-    """Return JSON with a line for each row."""
+    """Return JSON with one line per row."""
     workloads = []
     for name, found in saved.items():
         rows = (f"{json.dumps(each)}: {json.dumps(row)}" for each, row in found["rows"].items())
@@ -271,7 +269,7 @@ def dump(saved):
 
 
 def tables(saved):
-    """Return what the page beside this file shows, as markdown: by strategy, and by cache."""
+    """Return the tables of README.md as markdown: by strategy, and by cache."""
     by_strategy = [["Anthropic: cost / values / lines gone", *SHOWN]]
     by_cache = [[f"{BEST}: cost", *CACHES, "worst", "worst with pauses"]]
     by_rate = [["cost / values / lines gone / largest request", *AT_RATES]]

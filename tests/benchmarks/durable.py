@@ -1,10 +1,11 @@
-"""What Durable costs: runs with it and without it, on the same workers and in the same run.
+"""The overhead of Durable: runs with and without the mixin, on the same workers.
 
     python -m tests.benchmarks.durable [--quick] [--url postgresql+psycopg://...]
 
-Without a URL it starts a Postgres of its own, or takes SQLite where there is none. A model that
-answers at once and a tool that does nothing leave nothing but the library, DBOS and the database.
-On Postgres it says what a row costs, too, and what 1,000 workers would need.
+Without a URL, the benchmark starts a Postgres server, or uses SQLite if Postgres is not installed.
+The model answers immediately and the tool does nothing, so that only the library, DBOS and the
+database are measured. With Postgres, the output also contains the cost of a row and the needs of
+1,000 workers.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from agentloop.models.scripted import call
 
 TURNS = 10
 WORKERS = (1, 2, 4)
-ROWS = 3  # a turn: its request, and two for its call
+ROWS = 3  # per turn: one for the request, two for the call
 COUNTERS = """SELECT (SELECT count(*) FROM dbos.operation_outputs), xact_commit,
     pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'), pg_database_size(datname)
     FROM pg_stat_database WHERE datname = current_database()"""
@@ -55,7 +56,7 @@ durable = DBOS.workflow()(plain)
 
 
 async def run_all(work, runs):
-    """The seconds and the CPU seconds of these runs, 20 at a time."""
+    """Return the seconds and the CPU seconds of these runs, 20 at a time."""
     slots = asyncio.Semaphore(20)
 
     async def one():
@@ -73,7 +74,7 @@ def work_on(url, name, runs, barrier, results):
     DBOS.launch()
     measured = []
     for work in (plain, durable):
-        asyncio.run(run_all(work, 1))  # warm
+        asyncio.run(run_all(work, 1))  # warm-up
         barrier.wait()
         measured.append(asyncio.run(run_all(work, runs if work is durable else 10 * runs)))
     results.put(measured)
@@ -81,7 +82,7 @@ def work_on(url, name, runs, barrier, results):
 
 
 def measure(url, workers, runs):
-    """Steps a second and CPU milliseconds a step: of plain runs, and of durable ones."""
+    """Return steps per second and CPU milliseconds per step, of plain and of durable runs."""
     forked = multiprocessing.get_context("spawn")
     barrier, results = forked.Barrier(workers), forked.SimpleQueue()
     shared = runs, barrier, results
@@ -100,7 +101,7 @@ def measure(url, workers, runs):
 
 
 def counters(url, first="SELECT 1"):
-    """Rows, transactions, bytes of write-ahead log and bytes on disk, so far."""
+    """Return the current rows, transactions, bytes of write-ahead log and bytes on disk."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(first))
@@ -110,7 +111,7 @@ def counters(url, first="SELECT 1"):
 
 
 def on_paper(rows, transactions, log, disk, workers=1_000, runs=20, seconds=5, texts=4_000):
-    """What a fleet needs in turns of some seconds, with one call each and so many bytes of text."""
+    """Return the needs of a fleet whose turns have one call, of this duration and text."""
     turns = workers * runs / seconds
     a_row = turns * ROWS / rows
     yield f"a row: {transactions / rows:.1f} transactions, {log / rows / 1e3:.1f} KB of log, "
@@ -142,7 +143,7 @@ def main(arguments):
             cells = f"{fast:,.0f} | {slow:,.0f} | {slow / fast:.3f} | {cpu:.2f} | {more:.2f}"
             print(f"| {workers} | {cells} | {more / cpu:.0f} |", flush=True)
             if workers == 1 and url.startswith("postgresql"):
-                before = counters(url, "CHECKPOINT")  # after which each page is logged whole
+                before = counters(url, "CHECKPOINT")  # afterwards, each page is logged completely
         print(f"\n{url.partition('+')[0].partition(':')[0]}, {os.cpu_count()} cores")
         if url.startswith("postgresql"):
             after = counters(url)

@@ -1,10 +1,10 @@
-"""How many small changes of the core its own tests notice.
+"""The share of small changes of the core that the core's tests detect.
 
 python -m tests.benchmarks.mutants [--count 200] [--seed 1]
 
-Each mutant is the core with one comparison, constant, statement or return value changed. The core's
-tests run on a copy of the project with it, until one fails. A mutant that no test fails on is
-printed: either it changes nothing, which a person has to see, or a test is missing.
+Each mutant is the core with one changed comparison, constant, statement or return value. The core's
+tests run on a copy of the project with the mutant until a test fails. Mutants without a failing
+test are printed: either the change has no effect, which requires a review, or a test is missing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TESTS = [
     *("test_messages", "test_transcript", "test_tokens", "test_tools", "test_depends", "test_log"),
     *("test_loop", "test_event_loops", "promises/test_inner_calls"),
 ]
-SECONDS = 180  # after which the tests of a mutant hang, which counts as noticed
+SECONDS = 180  # after this time, the mutant counts as detected
 OTHER = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -47,7 +47,7 @@ OTHER = {
 
 
 class Mutant(NamedTuple):
-    """One change: where it is, what it is, and the source with it."""
+    """A change: its position, its description, and the changed source."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class Mutant(NamedTuple):
 
 
 def changed(node):
-    """What may stand in the place of a node; each has one change."""
+    """Yield the replacements of a node, each with one change."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in OTHER:
         other = deepcopy(node)
         other.ops[0] = OTHER[type(node.ops[0])]()
@@ -76,14 +76,14 @@ def changed(node):
 
 
 def returns_none(node):
-    """True of `return` and of `return None`."""
+    """Return whether the node is `return` or `return None`."""
     if isinstance(node.value, ast.Constant):
         return node.value.value is None
     return node.value is None
 
 
 def may_be_dropped(node):
-    """True of a call, a raise, and an assignment to an attribute: names are needed later."""
+    """Return whether a statement is a call, a raise, or an assignment to an attribute."""
     if isinstance(node, ast.Assign):
         return isinstance(node.targets[0], ast.Attribute)
     if isinstance(node, ast.Expr):
@@ -92,7 +92,7 @@ def may_be_dropped(node):
 
 
 class Replace(ast.NodeTransformer):
-    """Puts one node in the place of another."""
+    """Replaces a node by another node."""
 
     def __init__(self, old, new):
         self.old, self.new = old, new
@@ -104,11 +104,11 @@ class Replace(ast.NodeTransformer):
 
 
 def mutants(source, file=""):
-    """All mutants of a source."""
+    """Return all mutants of a source."""
     found = []
     for number, node in enumerate(ast.walk(ast.parse(source))):
         for new in changed(node):
-            tree = ast.parse(source)  # which is changed in place
+            tree = ast.parse(source)  # changed in place
             old = [*ast.walk(tree)][number]
             tree = ast.fix_missing_locations(Replace(old, new).visit(tree))
             change = f"{ast.unparse(node)} -> {ast.unparse(ast.fix_missing_locations(new))}"
@@ -117,13 +117,13 @@ def mutants(source, file=""):
 
 
 def is_noticed(mutant, folder):
-    """True if a test of the core fails with a mutant, in a copy of the project."""
+    """Return whether a test of the core fails with a mutant, in a copy of the project."""
     path = folder / "agentloop" / f"{mutant.file}.py"
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
     shutil.rmtree(
         folder / ".hypothesis", ignore_errors=True
-    )  # examples that the last one failed on
+    )  # examples on which the previous mutant failed
     tests = [f"tests/{name}.py" for name in TESTS]
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     env = os.environ | {"PYTHONPATH": str(folder)}
@@ -137,7 +137,7 @@ def is_noticed(mutant, folder):
 
 
 def survivors(count, seed):
-    """The mutants of a sample that no test notices, and the number of mutants that were tried."""
+    """Return the undetected mutants of a sample, and the number of tested mutants."""
     sources = {name: (ROOT / "agentloop" / f"{name}.py") for name in FILES}
     everything = []
     for name, path in sources.items():

@@ -1,4 +1,4 @@
-"""What a later call needs of a conversation, and with what words a model would ask for it."""
+"""The values that a later call needs from a conversation, and the words of a search for them."""
 
 import json
 import re
@@ -7,18 +7,18 @@ from functools import cache
 from agentloop import AssistantMessage, UserMessage
 from agentloop.mixins.compaction import NAMES
 
-LONG = 60  # characters; a longer text is looked at by its words and lines
+LONG = 60  # characters; longer texts are compared by their words and lines
 SHORTEST_LINE = 16
-SHORTEST_NAME = 5  # in code: a shorter one, such as 130, stands everywhere; so does __init__
+SHORTEST_NAME = 5  # in code: shorter names, such as 130, occur everywhere; so does __init__
 CODE_NAME = re.compile(r"[\w@#./-]*[\d_@][\w@#./-]*")
-WORDS = 8  # that a model asks with
+WORDS = 8  # of a search
 WORD = re.compile(r"[^\W\d_][\w./-]{2,}\w|\w*\d[\w./-]*\w")
 PART = re.compile(r"\w{3,}")
 NAME = re.compile(r"[\d_./-]|[a-z][A-Z]")
 
 
 def values(arguments):
-    """Return the texts and numbers among some arguments, each once; of code, the longer names."""
+    """Return the distinct texts and numbers in arguments; of code, the longer names."""
     found = []
     for name, item in items(arguments):
         if is_code(name, item):
@@ -30,21 +30,21 @@ def values(arguments):
 
 
 def lines(arguments):
-    """Return the lines of the code among some arguments, each once."""
+    """Return the distinct lines of the code in arguments."""
     code = [item for name, item in items(arguments) if is_code(name, item)]
     found = (line.strip() for text in code for line in text.splitlines())
     return [*dict.fromkeys(line for line in found if len(line) >= SHORTEST_LINE)]
 
 
 def is_code(name, item):
-    """Return whether an argument is a command or a long text, of which only parts are a value."""
+    """Return whether an argument is a command or a long text, of which only parts are values."""
     if not isinstance(item, str):
         return False
     return name == "command" or len(item) > LONG or "\n" in item
 
 
 def items(arguments):
-    """Yield what stands in some arguments, however deep, with the name of its argument."""
+    """Yield the values in arguments, at any depth, with the name of their argument."""
     for key, value in arguments.items():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
@@ -55,7 +55,7 @@ def items(arguments):
 
 @cache
 def plain(arguments):
-    """Return the texts in a call's JSON as they were before they became JSON."""
+    """Return the texts in the JSON of a call, without escapes."""
     try:
         return "\n".join(str(item) for _, item in items(json.loads(arguments)))
     except (ValueError, AttributeError):
@@ -63,7 +63,7 @@ def plain(arguments):
 
 
 def text_of(messages):
-    """Return all that stands in some messages."""
+    """Return the complete text of messages."""
     texts = []
     for message in messages:
         texts.append(message.text)
@@ -73,7 +73,7 @@ def text_of(messages):
 
 
 def without_names(messages):
-    """Return all that stands in some messages, but for the list of names of a cut."""
+    """Return the complete text of messages, without the lists of names in placeholders."""
     texts = []
     for message in messages:
         summary = isinstance(message, UserMessage) and message.origin == "summary"
@@ -82,11 +82,11 @@ def without_names(messages):
 
 
 def question(reply, missing, shown, tried=(), blind=False):
-    """Return the words with which a model may ask for what it needs for the calls of a reply.
+    """Return the words of a search for the missing values of a reply.
 
-    They are words of that reply that the model can see and has not tried: first those of the lines
-    that are missing, then the others of its calls, then what it says; of these, names first. If
-    there are none, it is the name of the tool. A `blind` model has no word of the missing lines.
+    The words occur in this reply, are visible to the model, and have not been tried: first words of
+    missing lines, then of other calls, then of the text; of these, names first. Without such words,
+    the search is the name of the tool. A `blind` model has no word of the missing lines.
     """
     if blind:
         tried = {*tried, *(word for line in missing for word in WORD.findall(line))}
@@ -100,7 +100,7 @@ def question(reply, missing, shown, tried=(), blind=False):
 
 
 def visible_words(text, seen, tried):
-    """Yield the words of a text that are among `seen`; of a longer name that is not, its parts."""
+    """Yield the words of a text that are in `seen`; of longer names that are not, their parts."""
     for word in WORD.findall(text):
         parts = [word] if word in seen else PART.findall(word)
         yield from (part for part in parts if part in seen and part not in tried)

@@ -1,11 +1,11 @@
-"""Draws the cost and the lost values of each context strategy, from the saved numbers.
+"""Draws the cost and the lost values of each context strategy from saved results.
 
 python -m tests.benchmarks.picture [FILE.json [FILE.svg]]
 
-Requires matplotlib: pip install -e '.[bench]'. A panel shows one kind of run. A large point is the
-cost by Anthropic's rules; the small points below and above are the costs by other providers' rules.
-Open circles are the budget with other numbers of tokens than estimated. The id of a point contains
-its numbers.
+Requires matplotlib: pip install -e '.[bench]'. A panel contains one kind of run. A large point is
+the cost by Anthropic's rules; the small points above and below are the costs by the rules of other
+providers. Open circles are budgets with a different ratio of tokens to the estimate. The id of a
+point contains its numbers.
 """
 
 import json
@@ -34,9 +34,9 @@ GONE = [0, 0.5, 1, 2, 5, 10, 20, 40]  # percent; up to 1 the axis is linear
 
 
 def points(saved):
-    """Return for each kind of run: (strategy, workload, provider, cost, percent gone).
+    """Return for each kind of run: (strategy, workload, provider, cost, percent lost).
 
-    The percentage is the greater share, of values or of lines.
+    The percentage is the larger of the shares of values and lines.
     """
     panels = {}
     for workload, found in saved.items():

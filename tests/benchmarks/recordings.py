@@ -21,8 +21,8 @@ BLOCK = re.compile(r"```(?:bash|mswea_bash_command)\s*\n(.*?)\n?```", re.DOTALL)
 def recorded(folder):
     """Return the recordings in a folder as workloads.
 
-    A file of many runs is one workload; files of one run each are one for each folder below
-    `folder`. Its kind is the name of that folder, up to a hyphen.
+    A file of several runs is one workload; files of one run each form one workload per folder below
+    `folder`. The kind is the name of that folder, up to a hyphen.
     """
     many, single = {}, {}
     for path in sorted([*folder.rglob("*.json"), *folder.rglob("*.traj")]):
@@ -47,7 +47,7 @@ def workload(name, kind, runs):
 
 
 def runs_in(path):
-    """Return the messages of each run in a file; [] and a word on stderr if it has none."""
+    """Return the messages of each run in a file; [] and a note on stderr without runs."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -64,7 +64,7 @@ def runs_in(path):
 
 
 def is_run(messages):
-    """Return whether something is a list of messages with a reply among them."""
+    """Return whether a value is a list of messages with a reply."""
     if not isinstance(messages, list):
         return False
     found = [each for each in messages if isinstance(each, dict) and each.get("role")]
@@ -72,7 +72,7 @@ def is_run(messages):
 
 
 def conversation(messages):
-    """Return what the model is told first, and the tasks."""
+    """Return the initial instructions and the tasks."""
     at = 0
     while messages[at]["role"] in ("system", "developer") or messages[at].get("is_demo"):
         at += 1
@@ -81,7 +81,7 @@ def conversation(messages):
 
 
 def tasks_of(messages):
-    """Yield the tasks: each prompt of the user with the turns up to the next one."""
+    """Yield the tasks: each prompt of the user with the turns up to the next prompt."""
     task, waiting = None, []
     for message in messages:
         role, text = message["role"], text_of(message)
@@ -90,7 +90,7 @@ def tasks_of(messages):
             waiting = [Turn(name, arguments, "", says) for name, arguments in calls]
             if says and not calls:
                 task = task._replace(answer=says)
-        elif waiting:  # a result; it has the user's role where the call was a command in the text
+        elif waiting:  # a result; its role is "user" if the call was a command in the text
             task.turns.append(waiting.pop(0)._replace(result=text))
         elif role == "user":
             if task:
@@ -102,14 +102,14 @@ def tasks_of(messages):
 
 
 def calls_of(message):
-    """Return what a reply says, and its calls as names and JSON."""
+    """Return the text of a reply, and its calls as names and JSON."""
     if message["role"] != "assistant":
         return "", []
     text = text_of(message)
     if message.get("tool_calls"):
         made = [call["function"] for call in message["tool_calls"]]
         return text, [(each["name"], each["arguments"]) for each in made]
-    if message.get("action"):  # SWE-agent's reading of a command in the text
+    if message.get("action"):  # SWE-agent's parse of a command in the text
         return message.get("thought") or "", [bash(message["action"])]
     blocks = BLOCK.findall(text)
     if len(blocks) == 1:

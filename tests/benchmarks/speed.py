@@ -1,11 +1,11 @@
-"""What the library itself costs: its time and memory, as ratios to a loop written by hand.
+"""The time and the memory of the library, as ratios to a hand-written loop.
 
 python -m tests.benchmarks.speed [--quick] [--mixins]
 
-The model is a script on loopback, in a process of its own. A round measures the floor and agentloop
-in turn, each in fresh processes on one core where the platform can; a ratio is that within a round,
-and medians are printed. Rounds end before two minutes are over. `--quick` is one small round, which
-shows that the benchmark works and no more. `--mixins` compares turns with each mixin by itself.
+The model is a script on loopback, in a separate process. A round measures the floor and agentloop
+alternately, in new processes on one core if the platform permits; ratios are computed within a
+round, and the medians are printed. Rounds end within two minutes. `--quick` is one small round,
+which only tests the benchmark. `--mixins` compares turns with each mixin.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from .speed_worker import QUICK, TASKS, Sizes
 
 ROOT = Path(__file__).parent.parent.parent
 ROUNDS = 7
-SECONDS = 100  # no round begins that would end later
+SECONDS = 100  # no round starts that would end later
 SIDES = ("floor", "agentloop")
 PROCESSES = [
     ["crowd"],
@@ -33,7 +33,7 @@ PROCESSES = [
     ["growing"],
     ["wires"],
     ["turns"],
-]  # tasks that share a process
+]  # tasks in one process
 START = {  # programs that build an agent with one tool and its model
     "floor": """
 import asyncio, sys
@@ -63,7 +63,7 @@ def run(): return agent.run_sync("note-1-1-0").text
 }
 RUN = "\nif run() != 'done': raise SystemExit('no answer')"
 IMPORT = "from agentloop import Agent, tool"
-LEAVE = "\nimport os; os._exit(0)"  # how long an interpreter takes to end is not measured
+LEAVE = "\nimport os; os._exit(0)"  # excludes the exit of the interpreter
 
 ROWS = {
     "build": "import, and build an agent with a tool and its model, ms",
@@ -104,20 +104,20 @@ ROWS = {
 
 
 def cores():
-    """The cores that this process may use; none where it cannot be bound to one."""
+    """Return the cores of this process; none if the process cannot be bound to a core."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
 
 
 def pin(process, core):
-    with suppress(OSError):  # some sandboxes forbid it
+    with suppress(OSError):  # forbidden in some sandboxes
         os.sched_setaffinity(process, {core})
 
 
-tls = {}  # variables for the processes that speak TLS with the server
+tls = {}  # environment of processes that connect to the server with TLS
 
 
 def make_certificate(folder):
-    """Write a certificate for loopback and its key; return the path, or None without openssl."""
+    """Create a certificate for loopback and its key; return the path, or None without openssl."""
     path = Path(folder) / "loopback.pem"
     command = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2"]
     command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -131,9 +131,9 @@ def make_certificate(folder):
 
 @contextmanager
 def serving(core=None):
-    """The URL of a scripted server, which gets that core, and ends when its stdin is closed.
+    """Yield the URL of a scripted server on a core; the server ends when its stdin is closed.
 
-    Processes that `python` starts meanwhile find its address with TLS in `SPEED_TLS_URL`.
+    Processes started by `python` in the meantime find the TLS address in `SPEED_TLS_URL`.
     """
     command = [sys.executable, "-m", "tests.benchmarks.speed_server"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -159,8 +159,8 @@ def serving(core=None):
 
 
 def python(*arguments):
-    """What a fresh interpreter prints. RuntimeError: it failed, with the end of its errors."""
-    # a proxy has no place between two processes
+    """Return the output of a new interpreter. Raises RuntimeError with its last errors."""
+    # no proxy between two local processes
     env = {name: v for name, v in os.environ.items() if not name.lower().endswith("_proxy")}
     where = {"cwd": ROOT, "env": env | tls, "timeout": 100}
     done = subprocess.run([sys.executable, *arguments], **where, capture_output=True, text=True)
@@ -170,17 +170,17 @@ def python(*arguments):
 
 
 def start_up(code, url):
-    """The seconds of a fresh interpreter for this program."""
+    """Return the seconds of a new interpreter for this program."""
     start = time.perf_counter()
     python("-c", code + LEAVE, url)
     return time.perf_counter() - start
 
 
-# ---- measuring
+# ---- measurement
 
 
 def starts(url):
-    """Milliseconds of each start, without those of an interpreter with nothing to do."""
+    """Return the milliseconds of each start, without those of an empty program."""
     nothing = start_up("pass", url)
     found = {side: {} for side in SIDES}
     for side in SIDES:
@@ -192,12 +192,12 @@ def starts(url):
 
 
 def measure(url, sizes, processes):
-    """Both sides in turn, for each group of tasks in a process of its own."""
+    """Measure both sides alternately, with one process per group of tasks."""
     return measure_tasks(url, sizes, processes, starts(url))
 
 
 def measure_tasks(url, sizes, processes, found=None):
-    """The measures of these tasks, added to those that were found."""
+    """Add the measures of these tasks to `found`."""
     found = found or {side: {} for side in SIDES}
     for tasks in processes:
         for side in SIDES:
@@ -207,7 +207,7 @@ def measure_tasks(url, sizes, processes, found=None):
 
 
 def rounds(url):
-    """The rounds, and fewer if the time runs out."""
+    """Yield the rounds; fewer if the time is over."""
     began = time.perf_counter()
     for number in range(1, ROUNDS + 1):
         print(f"round {number} of {ROUNDS}", file=sys.stderr, flush=True)
@@ -220,7 +220,7 @@ def rounds(url):
 
 
 def ratio(found, name):
-    """The median of agentloop to the floor in each round; None if a round has no floor for it."""
+    """Return the median ratio of agentloop to the floor; None if a round has no floor."""
     pairs = [(each["floor"].get(name), each["agentloop"].get(name)) for each in found]
     ratios = [ours / floor for floor, ours in pairs if floor and ours is not None]
     return median(ratios) if ratios else None
@@ -232,14 +232,14 @@ def middle(found, side, name):
 
 
 def shown(value):
-    """A number with three digits or so; a dash if there is none."""
+    """Return a number with about three digits, or a dash."""
     if value is None:
         return "–"
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
 def table(found, sizes, rows=ROWS):
-    """The medians as markdown."""
+    """Return the medians as markdown."""
     lines = ["| measure | floor | agentloop | ratio |", "| --- | ---: | ---: | ---: |"]
     for name, label in rows.items():
         values = (*(middle(found, side, name) for side in SIDES), ratio(found, name))
@@ -255,10 +255,12 @@ def main():
     options = parser.parse_args()
     quick = options.quick
     began = time.perf_counter()
-    if own := cores():  # this process and those that it starts have the first, the server the last
+    if (
+        own := cores()
+    ):  # the first core is for this process and its children, the last for the server
         pin(0, own[0])
     with serving(own[-1] if own else None) as url:
-        python("-c", START["agentloop"] + RUN, url)  # so that all is compiled
+        python("-c", START["agentloop"] + RUN, url)  # compiles all modules
         if options.mixins:
             found = [measure_tasks(url, QUICK if quick else Sizes(), [["each_mixin"]])]
             labels = "`{}`: turn {turns[2]:,} to turn {turns[0]}, CPU ms"

@@ -1,6 +1,6 @@
-"""The floor of the speed benchmark: an agent by hand, on one bare httpx client.
+"""The floor of the speed benchmark: a hand-written agent on one httpx client.
 
-It validates, retries, bounds and keeps nothing. What a library costs comes on top of this.
+The floor has no validation, retries, limits or storage: everything else is the cost of a library.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
-"""A scripted Chat Completions server for the speed benchmark, in a process of its own.
+"""A scripted Chat Completions server for the speed benchmark, in a separate process.
 
 python -m tests.benchmarks.speed_server
 
-It prints its port, and ends when its stdin does: it cannot outlive the process that started it.
-With the path of a certificate and its key, it also prints a port with TLS. "GET /connections"
-returns how many connections were accepted there.
-The prompt is the script, TOOL-TURNS-CALLS-WAIT: so many turns with so many calls of that tool, each
-reply after WAIT ms, then a text that ends with "done". The turn is read from the results in the
-request, so a client that drops one never ends. "text-0-N-WAIT", streamed, is a text in N pieces
-after the first one, which is the time at which it was sent; they follow WAIT ms later, at once.
+Prints its port, and ends with its stdin, so that it cannot outlive its parent. With the path of a
+certificate and its key, it also prints a TLS port. "GET /connections" returns the number of
+connections accepted on the TLS port.
+The prompt is the script TOOL-TURNS-CALLS-WAIT: TURNS turns with CALLS calls of TOOL, each reply
+after WAIT ms, followed by a text that ends with "done". The turn is derived from the results in the
+request, so a client that loses a result never ends. "text-0-N-WAIT", streamed, is a text in N
+pieces after the first piece, which is the time of its sending; they follow WAIT ms later, at once.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ accepted = []  # connections with TLS
 
 
 def event(data):
-    """A server-sent event as one chunk of the transfer."""
+    """Return a server-sent event as a chunk of the transfer."""
     line = b"data: " + data + b"\n\n"
     return b"%x\r\n%s\r\n" % (len(line), line)
 
@@ -52,7 +52,7 @@ def ending(finish):
 
 @cache
 def reply(tool, turn, count, streamed):
-    """An answer: some calls, or the last text if there are none."""
+    """Return a reply with calls, or the last text."""
     finish = "tool_calls" if count else "stop"
     calls = []
     for number in range(count):
@@ -115,7 +115,7 @@ async def serve(reader, writer):
             length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
             await answer(writer, await reader.readexactly(int(length[1])))
     except (asyncio.IncompleteReadError, ConnectionError):
-        pass  # the client has gone
+        pass  # the client has disconnected
     finally:
         writer.close()
 

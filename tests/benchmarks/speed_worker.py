@@ -1,10 +1,10 @@
-"""What the speed benchmark measures in a fresh process: some tasks of one side.
+"""The measures of the speed benchmark in a new process: some tasks of one side.
 
 python -m tests.benchmarks.speed_worker SIDE URL SIZES TASK...
 
 SIDE is "floor" or "agentloop", SIZES the fields of `Sizes` as JSON. Prints the measures as JSON.
-CPU is that of this process, the server's is not in it. All imports of a side are in its class, so
-that neither has the other's modules in its memory.
+CPU is that of this process, without the server's. All imports of a side are in its class, so that
+neither side loads the other's modules.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ CACHED = 19_000  # tokens of each request that are reported as cached
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """The sizes of the tasks."""
 
-    calls: int = 50  # of tools in one run
-    chunks: int = 5000  # of one streamed text
-    firsts: int = 7  # texts of which the first piece is awaited
-    pages: int = 400  # calls whose results make a long history
-    agents: int = 200  # at once
-    steps: int = 5  # of each of these
-    turns: tuple[int, int, int] = (100, 2000, 5000)  # of one run, to be compared
+    calls: int = 50  # tool calls in one run
+    chunks: int = 5000  # of a streamed text
+    firsts: int = 7  # texts whose first piece is measured
+    pages: int = 400  # calls whose results form a long history
+    agents: int = 200  # concurrent
+    steps: int = 5  # per concurrent agent
+    turns: tuple[int, int, int] = (100, 2000, 5000)  # turns of one run that are compared
 
 
 QUICK = Sizes(calls=5, chunks=100, firsts=2, pages=30, agents=10, steps=3, turns=(10, 20, 40))
@@ -81,7 +81,7 @@ class Agentloop:
         self.tool = cache(agentloop.tool)
 
     async def run(self, script, tool, on_text=None):
-        window = self.lib.CompactionConfig(context_window=10_000_000)  # so that none is needed
+        window = self.lib.CompactionConfig(context_window=10_000_000)  # never exceeded
         tools = [self.tool(tool)]
         agent = self.lib.Agent(llm=self.llm, tools=tools, max_iterations=10_000, compaction=window)
         if on_text is None:
@@ -97,20 +97,20 @@ class Agentloop:
 
 
 async def done(run):
-    """Wait for a run, and see that it came to its end."""
+    """Await a run, and check that it is complete."""
     if not (answer := await run).endswith("done"):
         raise RuntimeError(f"a run ended with {answer[-200:]!r}")
 
 
 async def took(run):
-    """The seconds of CPU that a run takes."""
+    """Return the seconds of CPU of a run."""
     start = time.process_time()
     await done(run)
     return time.process_time() - start
 
 
 def ignore(text):
-    """Text that nobody reads."""
+    """Ignore a text."""
 
 
 async def calls(side, sizes):
@@ -131,7 +131,7 @@ async def text(side, sizes):
 
 
 async def first_text(side):
-    """The milliseconds from the server's first byte of text to the one who reads it."""
+    """Return the milliseconds from the first byte of text sent to the text received."""
     seen = []
     run = side.run("text-0-5-20", note, lambda text: seen.append((time.perf_counter_ns(), text)))
     await done(run)
@@ -149,7 +149,7 @@ async def growing(side, sizes):
 
 async def crowd(side, sizes):
     await done(side.run("note-5-1-0", note))
-    script = f"note-{sizes.steps}-1-20"  # 20 ms for a reply, so that they really are at once
+    script = f"note-{sizes.steps}-1-20"  # 20 ms per reply, so that the runs are concurrent
     gc.collect()
     start, before = time.process_time(), peak_memory()
     await asyncio.gather(*(done(side.run(script, note)) for _ in range(sizes.agents)))
@@ -159,7 +159,7 @@ async def crowd(side, sizes):
 
 
 async def secure(side, sizes):
-    """The same crowd over TLS, where a handshake costs more than a request."""
+    """Measure the concurrent agents over TLS, where a handshake costs more than a request."""
     url = os.environ.get("SPEED_TLS_URL")
     if not url:
         return {}
@@ -172,13 +172,13 @@ async def secure(side, sizes):
 
 
 def connections(url):
-    """How many connections the server has accepted."""
+    """Return the number of connections accepted by the server."""
     with urllib.request.urlopen(url.removesuffix("/v1") + "/connections") as response:
         return int(response.read())
 
 
 def peak_memory():
-    """The KB that this process has held at most; 0 on Windows, where the stdlib cannot tell."""
+    """Return the peak memory of this process in KB; 0 on Windows."""
     if sys.platform == "win32":
         return 0
     import resource
@@ -188,7 +188,7 @@ def peak_memory():
 
 
 def long_request(lib, turns):
-    """A conversation of so many turns, with results of a kilobyte."""
+    """Return a conversation of this number of turns, with results of a kilobyte."""
     messages = [lib.UserMessage("go")]
     for number in range(turns):
         call = lib.ToolCall(f"call_{number}", "page", f'{{"number": {number}}}')
@@ -198,7 +198,7 @@ def long_request(lib, turns):
 
 
 def milliseconds(work, times=20):
-    """The CPU of some work that was done before, as each request of a run but the first."""
+    """Return the CPU milliseconds of repeated work, as in all but the first request of a run."""
     work()
     found = []
     for _ in range(times):
@@ -209,7 +209,7 @@ def milliseconds(work, times=20):
 
 
 async def wires(side, sizes):
-    """The bodies of long requests, next to ChatOpenAI's and to `json.dumps` of the same body."""
+    """Compare the bodies of long requests with ChatOpenAI's and with `json.dumps`."""
     import agentloop as lib
     from agentloop.models.wire import encode_body
 
@@ -237,7 +237,7 @@ async def wires(side, sizes):
 
 
 class Instant:
-    """A model that asks for one call a turn at once, and notes when it was asked."""
+    """A model that replies immediately with one call, and records the times of requests."""
 
     model = "script"
 
@@ -256,13 +256,13 @@ class Instant:
         return self.lib.AssistantMessage(tool_calls=(call,), usage=self.usage)
 
     def took(self, turn):
-        """The milliseconds of the turns before this one, without what the provider needs."""
+        """Return the milliseconds of the turns before this turn, without those of the provider."""
         first = max(turn - 40, 0)
         return 1e3 * (self.times[turn] - self.times[first]) / (turn - first)
 
 
 def mixins():
-    """All classes in agentloop/mixins, without the bases of others."""
+    """Return all classes in agentloop/mixins that are not base classes."""
     import agentloop
     from agentloop import mixins
 
@@ -277,13 +277,13 @@ def mixins():
 
 
 async def turns(side, sizes):
-    """The milliseconds of a turn late in a run; the floor is one early in it."""
+    """Return the milliseconds of a late turn; the floor is an early turn of the same run."""
     import agentloop as lib
     from agentloop.mixins.approval import Approval
     from agentloop.mixins.hooks import Hook, Hooks
 
     async def nothing(data):
-        """Say nothing of a call."""
+        """Return no opinion on a call."""
 
     class Gated(Hooks, Approval, lib.Agent):
         approval_mode = "auto"
@@ -311,7 +311,7 @@ async def turns(side, sizes):
 
 
 async def each_mixin(side, sizes):
-    """The milliseconds of the latest turn with each mixin alone; the floor is the early one."""
+    """Return the milliseconds of the last turn with each mixin; the floor is an early turn."""
     import agentloop as lib
 
     early, *_, latest = sizes.turns
@@ -325,7 +325,7 @@ async def each_mixin(side, sizes):
 
 
 async def play(kind, tool, read, last):
-    """Run an agent of this kind, and return its model. `read` is the cached tokens of a request."""
+    """Run an agent of this class, and return its model. `read` is the cached tokens per request."""
     import agentloop as lib
 
     llm = Instant(last, read)

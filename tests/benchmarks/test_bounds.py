@@ -1,10 +1,10 @@
-"""The largest cost of each context strategy, wherever a run ends: a search for the worst case.
+"""The largest cost of each context strategy at any end of a run: a search for the worst case.
 
 A request is billed by each provider's rules: `read_price` for the messages that it shares with the
-previous request, if they are long enough for the cache and the cache still lives, `write_price` for
-the others, and 1 where nothing is cached. The model reports this usage, as a provider does. The
-words of a summary cost 5 per token. The system prompt has 1,500 tokens, and both agents have the
-same tools: one more tool can lift a request over the smallest cached prefix, and its price to 1.25.
+previous request, if they exceed the minimum of the cache and the cache has not expired,
+`write_price` for other messages, and 1 if nothing is cached. The model reports this usage, as a
+provider does. Summaries cost 5 per token. The system prompt has 1,500 tokens, and both agents have
+the same tools, because an additional tool may lift a request over the minimum of the cache.
 """
 
 from dataclasses import replace
@@ -43,7 +43,7 @@ class Provider(ScriptedModel):
     """Bills requests by the rules of a cache, and reports their usage.
 
     gaps: the numbers of requests before which the cache has expired.
-    totals: the cost up to each request that is not for a summary.
+    totals: the cost up to each request, except summary requests.
     """
 
     def __init__(self, answer, rules, gaps):
@@ -75,16 +75,16 @@ class Provider(ScriptedModel):
 
 
 def result(number, tokens, *, named):
-    """A result of so many tokens; `named` ones are full of names."""
+    """Return a result with this number of tokens; a `named` result consists of names."""
     if not named:
         return f"{number} " + "lorem ipsum " * (tokens // 2)
     return " ".join(f"order_{number}_{at * 7919 % 9973}" for at in range(tokens // 6))
 
 
 def play(kind, turns, rules, gaps, keep, tools_of=None):
-    """The costs of an agent that gets these results, and a task after each that ends one.
+    """Return the costs of an agent with these results, and with a new task after each end.
 
-    tools_of: another kind of agent, whose additional tools this agent gets, too.
+    tools_of: another class of agents, whose additional tools this agent also receives.
     """
     replies = []
     for number, turn in enumerate(turns):
@@ -110,7 +110,7 @@ def play(kind, turns, rules, gaps, keep, tools_of=None):
 
 
 def worst(kind, turns, rules, gaps=(), keep=0):
-    """How much more an agent costs than one that leaves its context alone, where that is most."""
+    """Return the largest ratio of an agent's cost to that of an agent without pruning."""
     plain = play(Loop, turns, rules, gaps, keep, tools_of=kind)
     other = play(kind, turns, rules, gaps, keep)
     return max(b / a for a, b in zip(plain, other, strict=True))

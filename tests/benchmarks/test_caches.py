@@ -1,4 +1,4 @@
-"""The arithmetic of the providers' caches."""
+"""The cost functions of the providers' caches."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from .caches import CACHES, CLAUDE, GEMINI, GPT, Body, anthropic, body_of, by_pr
 
 
 def body(*sizes, marks, kinds=None):
-    """A request of blocks of so many tokens. Blocks of one size are the same."""
+    """Return a request of blocks with these tokens. Blocks of equal size are equal."""
     blocks = [b"%d" % size + b" x" * (size - tokens(b"%d" % size)) for size in sizes]
     return Body(blocks, marks, kinds or [""] * len(sizes))
 
@@ -51,7 +51,7 @@ def test_openai_matches_exactly_at_the_ends_of_messages():
     second = body(2_000, 500, 100, 30, marks=[0, 1, 3])
     assert cost(openai, first) == pytest.approx(1.25 * 2_500)
     assert cost(openai, first, second) == pytest.approx(1.25 * 2_630 + 0.1 * 2_500)
-    cut = body(2_000, 300, marks=[0, 1])  # no request ended behind the system prompt
+    cut = body(2_000, 300, marks=[0, 1])  # no request ended after the system prompt
     assert cost(openai, first, cut) == pytest.approx(1.25 * 4_800)
     assert cost(openai, body(1_000, marks=[0]), body(1_000, marks=[0])) == 2_000
 

@@ -1,4 +1,4 @@
-"""What is promised of cost and information, and what the table and the picture say of it."""
+"""The promised costs and losses of context strategies, and the published table and picture."""
 
 import json
 import re
@@ -75,7 +75,7 @@ async def test_the_model_is_sent_the_transcript_and_nothing_is_lost(strategy):
 
 
 def calls_of(found):
-    """The calls that the last request shows."""
+    """Return the calls in the last request."""
     said = [m for m in found.requests[-1].messages if isinstance(m, AssistantMessage)]
     return [call for message in said for call in message.tool_calls]
 
@@ -95,7 +95,7 @@ FILLER = [Turn("look", json.dumps({"n": n}), f"row {n}: " + "word " * 400) for n
 
 
 def needing(says, arguments):
-    """A conversation whose last call needs a line of its first result."""
+    """Return a conversation whose last call needs a line of its first result."""
     turns = [
         Turn("open", '{"what": "letter"}', FAR),
         *FILLER,
@@ -147,7 +147,7 @@ class TestPromises:
     @pytest.mark.parametrize("name", RECORDED)
     async def test_the_budget_forgets_as_little_on_recorded_runs(self, name):
         row = await row_of(RECORDED[name], BUDGET)
-        assert row.costs["Anthropic"] <= 0.80  # they are short, and gain less
+        assert row.costs["Anthropic"] <= 0.80  # short runs save less
         assert max(row.values, row.lines) <= 0.005
 
     @needs_tau2
@@ -197,7 +197,7 @@ class TestPromises:
 
 
 def constrained(which):
-    """A task with constraints, and results of 60,000 tokens."""
+    """Return a task with constraints, and results of 60,000 tokens."""
     rules = [f"In the {which} task never touch file_{which}_{n}.py." for n in range(20)]
     made = [Turn("get_order", json.dumps({"order": n}), "word " * 2_000) for n in range(30)]
     return Task("\n".join(rules), made)

@@ -1,4 +1,4 @@
-"""That mutants are made; that the core's tests notice them is for a night: AGENTLOOP_NIGHTLY=1."""
+"""Mutants are generated. Whether tests detect them is tested with AGENTLOOP_NIGHTLY=1."""
 
 import os
 
@@ -40,4 +40,4 @@ def test_the_files_to_change_and_their_tests_exist():
 @pytest.mark.skipif("AGENTLOOP_NIGHTLY" not in os.environ, reason="takes most of an hour")
 def test_most_mutants_of_the_core_are_noticed():
     left, tried = survivors(200, 1)
-    assert len(left) <= 0.1 * tried, left  # about 1 in 20 changes nothing
+    assert len(left) <= 0.1 * tried, left  # about 1 in 20 has no effect

@@ -1,4 +1,4 @@
-"""Recorded runs are read as their projects publish them."""
+"""Recorded runs are read in the formats of their projects."""
 
 import json
 from pathlib import Path

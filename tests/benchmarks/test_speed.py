@@ -1,4 +1,4 @@
-"""That the speed benchmark works. How long anything takes is asserted nowhere."""
+"""The speed benchmark runs. No test asserts a duration."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def cells(line):
 @pytest.mark.slow
 def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
     env = os.environ | {"PYTHONIOENCODING": "utf-8"}
-    # It returns when the last process that has the pipes has ended, such as the server.
+    # Returns when the last process with the pipes has ended, such as the server.
     done = subprocess.run(
         QUICKLY, cwd=ROOT, env=env, capture_output=True, encoding="utf-8", timeout=300
     )
@@ -31,11 +31,11 @@ def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
     for name, line in zip(ROWS, lines, strict=True):
         label, *values = cells(line)
         missing = [value for value in values if value == "–"]
-        if name == "import":  # which the floor has no need of
+        if name == "import":  # the floor has no value
             assert [values[0], values[2]] == missing, label
-        elif name.startswith("tls"):  # which needs openssl for a certificate
+        elif name.startswith("tls"):  # requires openssl for a certificate
             assert len(missing) in (0, 3), label
-        else:  # a clock or a memory that stood still gives no ratio
+        else:  # a constant clock or memory yields no ratio
             assert not missing or (values[2] == "–" and float(values[0]) == 0), label
         [float(value.replace(",", "")) for value in values if value != "–"]
 

@@ -1,4 +1,4 @@
-"""Tool search costs what is said of it."""
+"""The published costs of tool search."""
 
 from .tool_search import measure
 

@@ -1,15 +1,14 @@
-"""What 300 tools cost: all of them in each request, or those that a search has found.
+"""The cost of 300 tools: all in each request, or those that a search has found.
 
 python -m tests.benchmarks.tool_search
 
-A model works through twenty turns with a call each, of eight tools among 300. With `ToolSearch` it
-searches for each of the eight, in as many turns more as the table says: all at first, or some when
-it needs them. Each search finds up to five tools, of which it uses one.
+A model makes one call in each of twenty turns, of eight tools among 300. With `ToolSearch`, it
+searches for each of the eight in additional turns, as the table states: all at the beginning, or
+some later. Each search finds up to five tools, of which the model uses one.
 
-Cost is in the price of an input token: one from the provider's cache costs 0.1, one of a reply 5,
-and one that the cache takes in 1.25 (Anthropic) or 1 (OpenAI). The tokens of JSON are estimated.
-The cache has the longest beginning of whole blocks (a tool, the system prompt, a message) that an
-earlier request had.
+The cost is in prices of an input token: 0.1 if it is cached, 5 in a reply, and 1.25 (Anthropic) or
+1 (OpenAI) for a write. The tokens of JSON are estimated. The cache contains the longest prefix of
+complete blocks (a tool, the system prompt, a message) of an earlier request.
 """
 
 import argparse
@@ -51,7 +50,7 @@ RESULT = "id 4711, state open, changed on 2026-03-04 by ann@example.com; " * 17 
 
 
 class Remote(Tool):
-    """A tool as MCP servers have them: a description of two sentences, and six parameters."""
+    """A tool as from an MCP server: a description of two sentences, and six parameters."""
 
     def __init__(self, server: str, action: str, thing: str) -> None:
         properties: dict[str, Any] = {}
@@ -81,13 +80,13 @@ def tools() -> list[Tool]:
 
 
 def script(turns_with_searches: int) -> list[Any]:
-    """Return what the model says: twenty calls, and before them, or among them, eight searches."""
+    """Return the replies of the model: twenty calls, and eight searches before or between them."""
     every = tools()
     used = every[:: len(every) // USED][:USED]
     searches = [call("search_tools", query=f"{each.name} {each.description}") for each in used]
     replies: list[Any] = []
     for turn in range(TURNS):
-        number = turn * USED // TURNS  # of the tool: each is used in a few turns in a row
+        number = turn * USED // TURNS  # of the tool: each tool is used in a few consecutive turns
         if turns_with_searches and (turn == 0 or number > (turn - 1) * USED // TURNS):
             at_once = USED // turns_with_searches
             if number % at_once == 0:
@@ -100,7 +99,7 @@ class Searcher(ToolSearch, Loop): ...
 
 
 def play(turns_with_searches: int) -> tuple[list[Request], list[AssistantMessage]]:
-    """Return the requests and the replies of the run; without searches, all tools are in each."""
+    """Return the requests and the replies of a run; without searches, with all tools."""
     llm = ScriptedModel(*script(turns_with_searches))
     settings: dict[str, Any] = {"llm": llm, "system_prompt": PROMPT}
     if turns_with_searches:
@@ -114,7 +113,7 @@ def play(turns_with_searches: int) -> tuple[list[Request], list[AssistantMessage
 
 
 def blocks(request: Request) -> list[bytes]:
-    """Return what Anthropic's wire sends, in the order in which its cache reads it."""
+    """Return the blocks of a request to Anthropic, in the order of its cache."""
     model = ChatAnthropic("m", api_key="k", cache=False)
     written = model.body(request.messages, request.tools, request.tool_choice, False)
     body = json.loads(encode_body(written))
@@ -122,7 +121,7 @@ def blocks(request: Request) -> list[bytes]:
 
 
 def measure(turns_with_searches: int) -> dict[str, float]:
-    """Return the tokens of the input and of the largest request, and the cost by each provider."""
+    """Return the tokens of the input and of the largest request, and the cost by provider."""
     requests, replies = play(turns_with_searches)
     seen = set[int]()
     read = written = largest = 0

