@@ -1,4 +1,4 @@
-"""What several tests of mixins and toolkits share."""
+"""Helpers for the tests of mixins and toolkits."""
 
 import asyncio
 from math import inf
@@ -10,7 +10,7 @@ from agentloop.models.scripted import call
 
 
 def words(tokens):
-    """Return a text of so many estimated tokens."""
+    """Return a text with an estimated length of `tokens` tokens."""
     return "word " * tokens
 
 
@@ -32,7 +32,7 @@ def bash(command):
 
 
 def acting(*script, kind, **settings):
-    """An agent with two tools that act and one that reads, and what has run."""
+    """Return an agent with three tools, one of them read-only, and the executed calls."""
     ran = []
 
     @tool("Run a command")
@@ -56,12 +56,12 @@ def acting(*script, kind, **settings):
 
 
 def results(agent):
-    """What the model read of its calls."""
+    """Return the texts of all tool results."""
     return [message.text for message in agent.messages if isinstance(message, ToolMessage)]
 
 
 def summarizing(*replies, summary="SUMMARY", window=inf):
-    """A model that summarizes when asked to, and else plays replies, if the request is not long."""
+    """Return a model that summarizes on request, rejects long requests, and replays replies."""
     script = iter(replies)
 
     def answer(messages, tools):

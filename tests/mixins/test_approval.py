@@ -1,4 +1,4 @@
-"""Approval: a call runs only if a rule, the mode or somebody clearly allows it."""
+"""Approval: a call runs only if a rule, the mode or the user explicitly allows it."""
 
 import asyncio
 import json
@@ -31,23 +31,23 @@ from . import bash, late, raises, results
 class Asking(Approval, Agent): ...
 
 
-class Kept(Approval, Session, Agent):
+class SavedAsking(Approval, Session, Agent):
     session = "s"
     session_fsync = False
 
 
-def yes(call, reason):
+def approve(call, reason):
     return True
 
 
-async def late_yes(call, reason):
+async def late_approve(call, reason):
     with suppress(asyncio.CancelledError):
         await asyncio.Event().wait()
     return True
 
 
 acting = partial(mixins.acting, kind=Asking)
-NO_YES = [lambda *_, said=said: said for said in (False, None, 1, "true")]
+INVALID_APPROVALS = [lambda *_, answer=answer: answer for answer in (False, None, 1, "true")]
 BROKEN_RULES = [raises, lambda: True, lambda arguments: arguments["x"], lambda arguments: "no"]
 GIT = Rule("allow", "bash", {"command": "git *"})
 MORE_THAN_GIT = (
@@ -83,7 +83,7 @@ class Open(BaseModel):
 
 
 EVIL = "*evil*"
-HIDDEN = [  # what a function takes, what the model writes, and what a rule looks for
+HIDDEN = [  # parameter type, arguments from the model, arguments of the rule
     (dict[str, str], {"x": {"evil": "a"}}, {"x": EVIL}),
     (list[dict[str, str]], {"x": [{"evil": "a"}]}, {"x": EVIL}),
     (set[Secret], {"x": [{"path": "evil"}]}, {"x": EVIL}),
@@ -100,8 +100,10 @@ HIDDEN = [  # what a function takes, what the model writes, and what a rule look
 class TestApproval(test_loop.TestLoop):
     agent_class = type("Auto", (Approval,), {"approval_mode": "auto"})
 
-    @pytest.mark.parametrize("callback", [*NO_YES, lambda call: True, raises, late, late_yes])
-    async def test_an_answer_that_is_no_clear_yes_in_time_denies(self, callback):
+    @pytest.mark.parametrize(
+        "callback", [*INVALID_APPROVALS, lambda call: True, raises, late, late_approve]
+    )
+    async def test_any_answer_but_true_within_the_timeout_denies_the_call(self, callback):
         agent, ran = acting(bash("x"), "ok", approval_callback=callback, approval_timeout=0.05)
         assert (await agent.run("go")).stop_reason == "completed"
         assert ran == []
@@ -110,7 +112,7 @@ class TestApproval(test_loop.TestLoop):
 
     @pytest.mark.parametrize("verdict", ["deny", "ask", "allow"])
     @pytest.mark.parametrize("broken", BROKEN_RULES)
-    async def test_a_rule_that_fails_allows_nothing(self, verdict, broken):
+    async def test_a_rule_that_raises_allows_no_call(self, verdict, broken):
         rules = [Rule(verdict, "bash", broken)]
         for mode in ("ask", *["auto"] * (verdict != "allow")):
             agent, ran = acting(bash("x"), "ok", approval_rules=rules, approval_mode=mode)
@@ -119,13 +121,13 @@ class TestApproval(test_loop.TestLoop):
             assert ran == []
 
     @pytest.mark.parametrize("command", MORE_THAN_GIT)
-    async def test_a_prefix_that_is_allowed_allows_no_second_command(self, command):
+    async def test_an_allowed_command_prefix_allows_no_second_command(self, command):
         agent, ran = acting(bash(command), approval_rules=[GIT])
         agent.allow_always("bash", GIT.arguments)
         assert (await agent.run("go")).stop_reason == "needs_approval"
         assert ran == []
 
-    async def test_arguments_that_are_missing_or_not_text_fit_no_glob_that_allows(self):
+    async def test_missing_or_unsafe_arguments_do_not_match_the_glob_of_an_allow_rule(self):
         rules = [Rule("allow", "*", {"path": "src/*"})]
         script = [[bash("x"), call("write", path="src/../x"), call("write", path="src/a.py")]]
         agent, _ran = acting(*script, approval_rules=rules)
@@ -133,27 +135,27 @@ class TestApproval(test_loop.TestLoop):
         asked = [json.loads(r.arguments) for r in agent.log if isinstance(r, Ask)]
         assert asked == [{"command": "x"}, {"path": "src/../x"}]
 
-    async def test_a_rule_that_denies_sees_the_arguments_that_will_run(self):
-        hidden = ToolCall("1", "bash", '"{\\"command\\": \\"rm x\\"}"')  # twice encoded, accepted
+    async def test_a_deny_rule_matches_the_decoded_arguments(self):
+        hidden = ToolCall("1", "bash", '"{\\"command\\": \\"rm x\\"}"')  # encoded twice
         rules = [Rule("deny", "bash", {"command": "*rm*"})]
         agent, ran = acting([hidden], "ok", approval_rules=rules, approval_mode="auto")
         await agent.run("go")
         assert ran == []
 
     @pytest.mark.parametrize("kind", ["deny", "ask"])
-    @pytest.mark.parametrize(("taken", "written", "arguments"), HIDDEN)
-    async def test_a_rule_that_denies_or_asks_sees_what_the_model_wrote(
-        self, kind, taken, written, arguments
+    @pytest.mark.parametrize(("annotation", "sent", "arguments"), HIDDEN)
+    async def test_deny_and_ask_rules_also_match_the_raw_arguments_of_the_model(
+        self, kind, annotation, sent, arguments
     ):
         ran = []
 
         def act(x):
             ran.append(x)
 
-        act.__annotations__ = {"x": taken}
-        made = ToolCall("1", "act", json.dumps(written))
+        act.__annotations__ = {"x": annotation}
+        hidden_call = ToolCall("1", "act", json.dumps(sent))
         agent = Asking(
-            llm=ScriptedModel([made], "ok"),
+            llm=ScriptedModel([hidden_call], "ok"),
             tools=[tool("Act", name="act")(act)],
             approval_mode="auto",
             approval_rules=[Rule(kind, "act", arguments)],
@@ -175,7 +177,9 @@ class TestApproval(test_loop.TestLoop):
             ("plan", [], ["y"], []),
         ],
     )
-    async def test_deny_outranks_ask_and_allow_and_the_mode_is_last(self, mode, rules, ran, asked):
+    async def test_deny_outranks_ask_and_allow_and_the_mode_is_the_fallback(
+        self, mode, rules, ran, asked
+    ):
         def ask(call, reason):
             seen.append(call.parsed["command"])
 
@@ -185,14 +189,16 @@ class TestApproval(test_loop.TestLoop):
         await agent.run("go")
         assert (done, seen) == (ran, asked)
 
-    async def test_an_approved_plan_lets_calls_be_asked_for_in_its_conversation(self, tmp_path):
-        plan = {"kind": Kept, "session_dir": tmp_path, "approval_mode": "plan"}
+    async def test_an_approved_plan_permits_approval_requests_until_the_history_is_cleared(
+        self, tmp_path
+    ):
+        plan = {"kind": SavedAsking, "session_dir": tmp_path, "approval_mode": "plan"}
         agent, _ = acting(bash("x"), "My plan: x.", **plan)
         with agent:
             assert (await agent.run("go")).text == "My plan: x."
             assert "plan" in results(agent)[0]
             agent.approve_plan()
-        agent, ran = acting(bash("x"), "ok", bash("y"), "no", approval_callback=yes, **plan)
+        agent, ran = acting(bash("x"), "ok", bash("y"), "no", approval_callback=approve, **plan)
         with agent:
             await agent.run("Do it.")
             assert ran == ["x"]
@@ -200,21 +206,21 @@ class TestApproval(test_loop.TestLoop):
             await agent.run("And y?")
             assert ran == ["x"]
 
-    async def test_all_asks_of_a_turn_are_answered_before_any_of_its_calls_runs(self):
+    async def test_no_call_of_a_turn_runs_before_all_its_approvals_are_decided(self):
         calls = [call("look", at="z"), bash("x"), bash("y")]
-        agent, ran = acting(calls, "ok", approval_callback=yes)
+        agent, ran = acting(calls, "ok", approval_callback=approve)
         await agent.run("go")
         marks = [type(r).__name__ for r in agent.log if isinstance(r, Ask | Decision | ToolStart)]
         assert marks == ["Ask", "Decision"] * 2 + ["ToolStart"] * 3
         assert sorted(ran) == ["x", "y", "z"]
 
-    async def test_without_a_callback_the_run_ends_and_goes_on_after_a_decision(self, tmp_path):
+    async def test_without_a_callback_the_run_ends_and_continues_after_a_decision(self, tmp_path):
         script = [bash("x"), call("look", at="y"), bash("z")]
-        agent, ran = acting(script, kind=Kept, session_dir=tmp_path)
+        agent, ran = acting(script, kind=SavedAsking, session_dir=tmp_path)
         with agent:
             result = await agent.run("go")
             assert (result.stop_reason, ran) == ("needs_approval", [])
-        agent, ran = acting("ok", kind=Kept, session_dir=tmp_path)  # as in another process
+        agent, ran = acting("ok", kind=SavedAsking, session_dir=tmp_path)  # like a new process
         with agent:
             first, last = agent.pending
             agent.decide(first.id, "allow", by="anna")
@@ -229,7 +235,7 @@ class TestApproval(test_loop.TestLoop):
         states = [(t.state, t.decision and t.decision.by) for t in trails.values()]
         assert states == [("completed", "anna"), ("completed", None), ("denied", "user")]
 
-    async def test_a_no_to_a_call_that_had_started_holds_and_nobody_is_asked_again(self):
+    async def test_denying_a_call_that_had_started_is_final(self):
         started = asyncio.Event()
 
         @tool("Pay", idempotent=True)
@@ -246,13 +252,13 @@ class TestApproval(test_loop.TestLoop):
         run.cancel()
         with suppress(asyncio.CancelledError):
             await run
-        assert (await agent.run()).stop_reason == "needs_approval", "it would run a second time"
+        assert (await agent.run()).stop_reason == "needs_approval", "a second run of the call"
         agent.decide(waiting.id, "deny", "Not twice.")
         assert (await agent.run()).text == "I stop here."
         assert results(agent) == [OUTCOME_UNKNOWN]
         assert agent.conversation.states[waiting.id].state == "sealed"
 
-    async def test_what_cannot_be_decided_is_an_error(self):
+    async def test_an_invalid_decision_is_an_error(self):
         async def busy(call, reason):
             with pytest.raises(AgentBusy):
                 agent.decide(call.id, "allow")
@@ -271,7 +277,7 @@ class TestApproval(test_loop.TestLoop):
         with pytest.raises(ValueError, match=f"{first.id!r} is not pending: it is denied"):
             agent.decide(first.id, "allow")
         [second] = (await agent.run("go")).pending
-        assert (await agent.run("Never mind.")).text == "Fine."  # a prompt instead of an answer
+        assert (await agent.run("Never mind.")).text == "Fine."  # a prompt instead of a decision
         closed = f"{second.id!r} is not pending: it is sealed"
         with pytest.raises(ValueError, match=closed):
             agent.decide(second.id, "allow")
@@ -280,7 +286,7 @@ class TestApproval(test_loop.TestLoop):
         await agent.run("go")
         assert ran == []
 
-    async def test_an_approval_counts_once_also_for_a_tool_that_may_run_twice(self):
+    async def test_an_approval_permits_one_execution_even_of_an_idempotent_tool(self):
         runs, started = [], asyncio.Event()
 
         @tool("Pay", idempotent=True)
@@ -305,21 +311,23 @@ class TestApproval(test_loop.TestLoop):
         assert (await agent.run()).text == "ok"
         assert runs == [5, 5]
 
-    async def test_always_is_kept_in_the_session_and_void_when_the_tool_changes(self, tmp_path):
-        kept = {"kind": Kept, "session_dir": tmp_path}
-        agent, ran = acting(bash("git log"), bash("make"), **kept)
+    async def test_allow_always_is_saved_in_the_session_and_invalid_after_the_tool_changes(
+        self, tmp_path
+    ):
+        saved = {"kind": SavedAsking, "session_dir": tmp_path}
+        agent, ran = acting(bash("git log"), bash("make"), **saved)
         with agent:
             agent.allow_always("bash", {"command": "git *"})
             assert (await agent.run("go")).stop_reason == "needs_approval"
             assert ran == ["git log"]
-        for changed, reason in [("", "completed"), (", and tell mallory", "needs_approval")]:
-            agent, ran = acting(bash("git status"), "ok", **kept)
+        for change, reason in [("", "completed"), (", and tell mallory", "needs_approval")]:
+            agent, ran = acting(bash("git status"), "ok", **saved)
             with agent:
-                agent.tools[0].description += changed
+                agent.tools[0].description += change
                 assert (await agent.run("And now?")).stop_reason == reason
-                assert ran == ([] if changed else ["git status"])
+                assert ran == ([] if change else ["git status"])
 
-    async def test_always_said_in_a_callback_answers_the_later_asks_of_the_turn(self):
+    async def test_allow_always_in_a_callback_approves_later_calls_of_the_turn(self):
         asked = []
 
         def answer(call, reason):
@@ -332,7 +340,7 @@ class TestApproval(test_loop.TestLoop):
         await agent.run("go")
         assert (asked, ran) == (["a"], ["a", "b"])
 
-    async def test_always_answers_asks_and_nothing_else(self):
+    async def test_allow_always_overrides_neither_plan_mode_nor_a_deny_rule(self):
         for settings in ({"approval_mode": "plan"}, {"approval_rules": [Rule("deny")]}):
             agent, ran = acting(bash("x"), "ok", **settings)
             with pytest.raises(ToolError, match="no tool named 'bahs'"):
@@ -343,9 +351,9 @@ class TestApproval(test_loop.TestLoop):
 
 
 class World:
-    """What people said yes to, and what was paid: each yes is good for one payment.
+    """Simulated approvals and payments: each approval permits one payment.
 
-    Asks, answers, cancels and restarts come in any order. The model tries to get around them.
+    Requests, decisions, cancellations and restarts occur in random order. The model is hostile.
     """
 
     def __init__(self, folder, seed):
@@ -353,7 +361,7 @@ class World:
         self.killed_at = None
 
     def reply(self, messages, tools):
-        """One hostile reply: doubled ids, texts encoded twice, what was denied once more."""
+        """Return a hostile reply: duplicate ids, arguments encoded twice, denied calls repeated."""
         if self.chance.random() < 0.25:
             return "That was all."
         calls = []
@@ -373,7 +381,7 @@ class World:
     def open(self):
         async def spend(amount: int, this: ToolCall = Depends(current_call)) -> None:
             self.paid[this.name, amount] += 1
-            if self.chance.random() < 0.2:  # a kill at this moment leaves this file
+            if self.chance.random() < 0.2:  # a kill at this point leaves this file
                 file = (self.folder / "s.jsonl").read_bytes()
                 self.killed_at = file, self.yes.copy(), self.paid.copy()
             await asyncio.sleep(0)
@@ -381,7 +389,7 @@ class World:
         pay = tool("Pay", name="pay")(spend)
         refund = tool("Pay back", name="refund", idempotent=True)(spend)
         look = tool("Look", name="look", read_only=True)(lambda: "fine")
-        return Kept(
+        return SavedAsking(
             llm=ScriptedModel(self.reply),
             tools=[pay, refund, look],
             session_dir=self.folder,
@@ -395,7 +403,7 @@ class World:
             verdict = self.chance.choice(["allow", "allow", "deny", "perhaps"])
             with suppress(ValueError):
                 agent.decide(call_id, verdict)
-                if verdict == "allow" and state.ask:  # an answer to what was asked
+                if verdict == "allow" and state.ask:  # a decision on an approval request
                     name, arguments = state.ask.name, json.loads(state.ask.arguments)
                     self.yes[name, arguments["amount"]] += 1
 
@@ -416,21 +424,21 @@ class World:
                     (self.folder / "s.jsonl").write_bytes(file)
                 self.killed_at = None
                 agent = self.open()
-            assert not self.paid - self.yes, "each payment has a yes of its own"
+            assert not self.paid - self.yes, "each payment has its own approval"
         agent.close()
         return sum(self.paid.values())
 
 
-async def test_nothing_with_side_effects_runs_without_a_yes_of_its_own(tmp_path):
+async def test_each_execution_with_side_effects_has_its_own_approval(tmp_path):
     paid = 0
     for seed in range(int(os.environ.get("AGENTLOOP_SEEDS", "15"))):
         folder = tmp_path / str(seed)
         folder.mkdir()
         paid += await World(folder, seed).live()
-    assert paid, "some of them run"
+    assert paid, "some payments were approved"
 
 
-# ---- rules that deny
+# ---- deny rules
 
 
 class FileSystem(Approval, Agent):
@@ -451,7 +459,7 @@ class FileSystem(Approval, Agent):
     ],
 )
 @pytest.mark.parametrize("glob", [".github/*", "*/project/.github/x"])
-async def test_a_rule_that_denies_a_file_denies_each_path_that_leads_to_it(path, glob, tmp_path):
+async def test_a_rule_that_denies_a_file_denies_every_path_to_the_file(path, glob, tmp_path):
     root = tmp_path / "project"
     (root / ".github").mkdir(parents=True)
     (root / "link").symlink_to(root / ".github")
@@ -464,7 +472,7 @@ async def test_a_rule_that_denies_a_file_denies_each_path_that_leads_to_it(path,
 
 
 @pytest.mark.parametrize(("kind", "pack"), [(Path, str), (list[Path], lambda name: ["c", name])])
-async def test_an_argument_of_type_path_is_a_path(kind, pack, tmp_path, monkeypatch):
+async def test_a_rule_normalizes_arguments_of_type_path(kind, pack, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     @tool
@@ -489,14 +497,14 @@ async def test_an_argument_of_type_path_is_a_path(kind, pack, tmp_path, monkeypa
         (Rule("deny", "*", {"Path": "*"}), "path"),
     ],
 )
-async def test_a_rule_that_can_never_match_is_an_error_before_the_first_request(rule, word):
+async def test_a_rule_that_never_matches_is_an_error_before_the_first_request(rule, word):
     agent, _ = acting("done", approval_rules=[rule])
     with pytest.raises(ValueError, match=word):
         await agent.run("go")
     assert agent.llm.requests == []
 
 
-async def test_a_rule_for_an_unknown_tool_is_a_warning_as_a_later_turn_may_offer_the_tool(caplog):
+async def test_a_rule_for_an_unknown_tool_is_only_a_warning(caplog):
     fine = [Rule("deny", "drop_*"), Rule("deny", "*", {"path": "x"}), Rule("allow", "Look")]
     agent, _ = acting("done", approval_rules=[Rule("deny", "push"), *fine])
     await agent.run("go")
@@ -518,7 +526,7 @@ class Killed(BaseException):
 
 
 class Payments:
-    """Prompts, decisions and runs of an agent that is killed at one record, and reopened."""
+    """Prompts, decisions and runs of an agent that is killed at one record and reopened."""
 
     def __init__(self, folder, kill_at, before, verdicts):
         self.folder, self.kill_at, self.before = folder, kill_at, before
@@ -556,7 +564,7 @@ class Payments:
         return Mortal(llm=ScriptedModel(reply), tools=[pay], session_dir=self.folder)
 
     def step(self, action):
-        """Do something once; if that kills the agent, do it again after a restart."""
+        """Perform an action; if the agent is killed, repeat the action after a restart."""
         try:
             action()
         except Killed:
@@ -580,7 +588,7 @@ class Payments:
 
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("anna", ["allow", "deny"])
-def test_a_kill_at_each_record_loses_no_deferred_approval_and_pays_nothing_twice(
+def test_a_kill_at_any_record_loses_no_deferred_approval_and_repeats_no_payment(
     anna, before, tmp_path
 ):
     kill_at = 0
@@ -609,7 +617,7 @@ def test_a_kill_at_each_record_loses_no_deferred_approval_and_pays_nothing_twice
     assert kill_at > 25
 
 
-async def test_a_deferred_call_outlives_prompts_and_its_outcome_is_a_note(tmp_path):
+async def test_a_deferred_call_survives_later_prompts_and_its_outcome_is_a_note(tmp_path):
     llm = ScriptedModel(call("bash", command="a"), "It waits.", "Noon.", "It has run.")
     agent, ran = acting(kind=Patient, session_dir=tmp_path)
     agent = agent.fork(llm=llm)
@@ -628,7 +636,7 @@ async def test_a_deferred_call_outlives_prompts_and_its_outcome_is_a_note(tmp_pa
     assert "ran a" in llm.requests[-1].messages[-1].text
 
 
-async def test_a_prompt_after_a_decision_cancels_no_deferred_call_wherever_the_run_ended():
+async def test_a_prompt_after_a_decision_cancels_no_deferred_call():
     agent, ran = acting(bash("a"), "It waits.", kind=Asking, defer_approval=True)
     await agent.run("go")
     records = [*agent.log]
@@ -658,7 +666,7 @@ async def test_no_deletion_makes_a_deferred_call_run_twice():
     assert ran == ["a"]
 
 
-async def test_a_call_that_somebody_else_executes_is_not_deferred():
+async def test_an_external_call_is_not_deferred():
     @tool(external=True)
     def weigh(parcel: str) -> None:
         """Weigh a parcel."""

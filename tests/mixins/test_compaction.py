@@ -1,4 +1,4 @@
-"""Compaction: the conversation goes on from a summary."""
+"""Compaction: a summary replaces older messages of the conversation."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -46,13 +46,15 @@ def summaries(agent):
     return [record for record in agent.log if isinstance(record, Summary)]
 
 
-def asked(agent):
-    """The requests for a summary."""
-    return [each for each in agent.llm.requests if each.messages[-1].text == SUMMARY_PROMPT]
+def summary_requests(agent):
+    """Return the requests for a summary."""
+    return [
+        request for request in agent.llm.requests if request.messages[-1].text == SUMMARY_PROMPT
+    ]
 
 
 class Metered(ScriptedModel):
-    """A model whose provider counts `rate` tokens for each estimated one, and reports them."""
+    """A model whose provider reports `rate` tokens for each estimated token."""
 
     def __init__(self, rate, *script):
         super().__init__(*script)
@@ -73,7 +75,7 @@ def read_page(n: int) -> str:
 class TestCompaction(test_loop.TestLoop):
     agent_class = Compaction
 
-    async def test_near_the_window_the_conversation_is_summarized(self):
+    async def test_the_conversation_is_summarized_near_the_context_window(self):
         summary = AssistantMessage("SUMMARY", usage=Usage(100, 10))
         agent = make(*reads(1, 3), "done", system_prompt="Be good.", summary=summary)
         assert await agent.query("The task") == "done"
@@ -81,12 +83,12 @@ class TestCompaction(test_loop.TestLoop):
         _, before, ask, last = agent.llm.requests
         assert shown(last)[:2] == ["Be good.", "The task"]
         assert shown(last)[2].endswith("SUMMARY")
-        assert shown(last)[4].startswith("2 word"), "what was not seen yet stays word for word"
+        assert shown(last)[4].startswith("2 word"), "a result without a reply is retained verbatim"
         assert len(last.messages) == 5
-        assert ask.messages[:-1] == before.messages, "it reads the cache, and writes nothing to it"
+        assert ask.messages[:-1] == before.messages, "the summary request reads the cached prefix"
         assert (ask.tools, ask.tool_choice) == (before.tools, "auto")
 
-    async def test_the_users_words_of_this_run_survive_every_summary_and_older_ones_do_not(self):
+    async def test_the_task_and_messages_of_this_run_survive_every_summary(self):
         @tool("Read a lot")
         async def read(n: int) -> str:
             if n == 1:
@@ -108,20 +110,20 @@ class TestCompaction(test_loop.TestLoop):
         assert summary.endswith("SUMMARY")
         assert texts[:3] == ["The newest question", "Leave the tests alone.", "And be quick."]
         assert not {*texts[3:]} & {*texts[:3], task, "An older question", "(a reminder)"}
-        assert all("The newest question" in shown(each) for each in llm.requests[2:])
-        assert all("Leave the tests alone." in shown(each) for each in llm.requests[5:])
+        assert all("The newest question" in shown(request) for request in llm.requests[2:])
+        assert all("Leave the tests alone." in shown(request) for request in llm.requests[5:])
         assert_prefix_stable(llm.requests, breaks=len(summaries(agent)))
 
-    async def test_a_prompt_that_stays_is_not_counted_as_room_that_a_summary_makes(self):
+    async def test_a_retained_prompt_does_not_count_as_tokens_freed_by_a_summary(self):
         agent = make("one", call("add", a=1, b=1), call("add", a=1, b=2), "done", tools=[add])
         await agent.query("The task")
         long = words(875)
         assert await agent.query(long) == "done"
         assert long in shown(agent.llm.requests[-1])
-        assert asked(agent) == []
+        assert summary_requests(agent) == []
 
     @pytest.mark.parametrize("summary", ["", "  ", RuntimeError("down"), CUT, LONG])
-    async def test_a_summary_that_comes_to_nothing_changes_nothing(self, summary, caplog):
+    async def test_an_unusable_summary_changes_nothing(self, summary, caplog):
         agent = make(*reads(1, 3), "done", summary=summary)
         assert await agent.query("x") == "done"
         assert not summaries(agent)
@@ -131,7 +133,7 @@ class TestCompaction(test_loop.TestLoop):
         assert agent.usage == paid
 
     @pytest.mark.parametrize("config", [None, CompactionConfig(keep_turns=0)])
-    async def test_it_summarizes_when_it_is_told_to(self, config):
+    async def test_compact_summarizes_on_demand(self, config):
         agent = make(*reads(1, 2), "one", "two", compaction=config, system_prompt="Be good.")
         assert not await agent.compact(), "there is nothing yet"
         await agent.query("The task")
@@ -140,47 +142,47 @@ class TestCompaction(test_loop.TestLoop):
         assert await agent.compact()
         [event] = [event for event in events if isinstance(event, CompactionEvent)]
         assert event.tokens_after < event.tokens_before
-        assert len(asked(agent)) == 1
+        assert len(summary_requests(agent)) == 1
         await agent.query("More")
         first, task, summary, *_, more = shown(agent.llm.requests[-1])
         assert [first, task, more] == ["Be good.", "The task", "More"]
         assert summary.endswith("SUMMARY")
         assert not any(text.startswith("1 word") for text in shown(agent.llm.requests[-1]))
 
-    async def test_a_request_that_is_too_long_is_summarized_and_tried_once_more(self):
+    async def test_a_request_that_is_too_long_is_summarized_and_retried(self):
         script = [call("add", a=1, b=1), ContextWindowExceeded("too long"), "done"]
         agent = make(*script, tools=[add], compaction=CompactionConfig())
         assert await agent.query("x") == "done"
         assert any("SUMMARY" in text for text in shown(agent.llm.requests[-1]))
 
-    async def test_what_the_provider_reports_counts_more_than_the_estimate(self):
+    async def test_the_reported_usage_outranks_the_estimate(self):
         dear = AssistantMessage(tool_calls=(call("add", a=1, b=1),), usage=Usage(900, 10))
         agent = make(*reads(1, 2), dear, "done", tools=[add, read])
         assert await agent.query("x") == "done"
         assert summaries(agent)
 
-    def test_settings_that_make_no_sense_are_errors(self):
+    def test_invalid_settings_are_errors(self):
         for name, wrong in {"keep_turns": -1, "context_window": 0, "threshold_ratio": nan}.items():
             with pytest.raises(ValueError, match=name):
                 CompactionConfig(**{name: wrong})
 
-    async def test_it_can_be_turned_off(self):
+    async def test_compaction_can_be_disabled(self):
         agent = make(*reads(1, 2), "done", compaction=None)
         await agent.query("x")
         assert len(agent.llm.requests) == 2
 
-    async def test_it_is_off_while_the_provider_compacts(self):
+    async def test_compaction_is_disabled_if_the_provider_compacts(self):
         agent = make(*reads(1, 2), "done")
         agent.llm.compact_threshold = 50_000
         await agent.query("x")
         assert len(agent.llm.requests) == 2
 
-    def test_a_budget_and_a_provider_that_compacts_exclude_each_other(self):
+    def test_a_context_budget_and_provider_compaction_are_mutually_exclusive(self):
         llm = ChatAnthropic("claude-opus-5", api_key="-", compact_threshold=50_000)
         with pytest.raises(ValueError, match="compact_threshold"):
             Agent(llm=llm, context_budget=12_000)
 
-    async def test_results_that_no_request_can_hold_do_not_wedge_the_agent(self):
+    async def test_results_that_exceed_every_request_do_not_block_the_agent(self):
         huge = tool("Huge", name="huge")(lambda: words(2_500))
         settings = {"tools": [huge], "window": 5_000, "compaction": CompactionConfig()}
         agent = make([call("huge")] * 8, "fine", "fine", **settings)
@@ -189,23 +191,23 @@ class TestCompaction(test_loop.TestLoop):
 
     @pytest.mark.parametrize("summary", ["SUMMARY", ""])
     @pytest.mark.parametrize("budget", [None, 1_000])
-    async def test_what_is_always_full_does_not_cost_a_cut_a_turn(self, summary, budget):
+    async def test_a_context_that_is_always_full_is_not_compacted_every_turn(self, summary, budget):
         adds = [call("add", a=n, b=n) for n in range(20)]
         config = CompactionConfig(context_window=1500)
         settings = {"tools": [add], "system_prompt": words(1_250), "context_budget": budget}
         agent = make(*adds, "done", summary=summary, compaction=config, **settings)
         assert await agent.query("x") == "done"
-        assert len(asked(agent)) <= 6
+        assert len(summary_requests(agent)) <= 6
         assert len(summaries(agent)) <= 6
 
-    async def test_a_summary_that_fails_is_tried_once_more_in_a_run_and_again_in_the_next(self):
+    async def test_a_failed_summary_is_retried_once_in_the_run_and_again_in_the_next(self):
         config = CompactionConfig(context_window=5_000, threshold_ratio=0.1)
         agent = make(*reads(0, 9), "done", "x", summary="", compaction=config)
         for prompt, times in (("x", 2), ("y", 3)):
             await agent.query(prompt)
-            assert len(asked(agent)) == times
+            assert len(summary_requests(agent)) == times
 
-    async def test_what_is_still_too_long_loses_its_oldest_turns_with_an_event(self):
+    async def test_the_oldest_turns_are_dropped_with_an_event_if_no_summary_helps(self):
         settings = {"compaction": CompactionConfig(), "system_prompt": "Be good."}
         agent = make(*reads(0, 6), "done", summary="", window=1_500, **settings)
         events = [event async for event in agent.query_stream("The task")]
@@ -219,7 +221,7 @@ class TestCompaction(test_loop.TestLoop):
         assert last[:2] == ["Be good.", "The task"]
         assert last[-1].startswith("5 word")
 
-    async def test_an_older_summary_outlives_the_turns_that_are_left_out_later(self):
+    async def test_an_older_summary_is_retained_when_later_turns_are_dropped(self):
         agent = make(*reads(0, 3), "one", *reads(3, 9), "two", window=1_500)
         await agent.query("The task")
         agent.compaction = CompactionConfig(model=ScriptedModel("", ""))
@@ -228,7 +230,7 @@ class TestCompaction(test_loop.TestLoop):
         assert len(contents) > 1
         assert {content.partition("\n")[0] for content in contents} == {"SUMMARY"}
 
-    async def test_with_a_budget_names_and_numbers_stand_for_what_was_left_out(self):
+    async def test_with_a_budget_names_and_numbers_of_dropped_turns_remain(self):
         @tool("Find an order")
         async def find(n: int) -> str:
             return f'{{"order": "#W{n}", "city": "New York", "note": "{words(150)}"}}'
@@ -236,7 +238,7 @@ class TestCompaction(test_loop.TestLoop):
         finds = [call("find", n=n) for n in range(30)]
         agent = make(*finds, "done", tools=[find], context_budget=1_500)
         assert await agent.query("The task: use tabs.") == "done"
-        assert asked(agent) == []
+        assert summary_requests(agent) == []
         last = shown(agent.llm.requests[-1])
         assert last[0] == "The task: use tabs."
         assert LEFT_OUT in last[1]
@@ -249,7 +251,7 @@ class TestCompaction(test_loop.TestLoop):
 
     @pytest.mark.parametrize("budget", [12_000, 48_000])
     @pytest.mark.parametrize("rate", [0.4, 0.5, 0.8, 1.0, 1.2, 1.6, 2.0, 3.0])
-    async def test_a_budget_holds_in_the_tokens_that_the_provider_counts(self, rate, budget):
+    async def test_a_budget_limits_the_tokens_counted_by_the_provider(self, rate, budget):
         llm = Metered(rate, *(call("read_page", n=n) for n in range(300)), "done")
         agent = Compaction(llm=llm, tools=[read_page], context_budget=budget, max_iterations=400)
         assert await agent.query("The task") == "done"
@@ -263,7 +265,7 @@ class TestCompaction(test_loop.TestLoop):
         assert max(cut) <= left + 2 * turn
 
     @pytest.mark.parametrize("rate", [0.5, 3.0])
-    async def test_a_summary_is_made_in_the_tokens_that_the_provider_counts(self, rate):
+    async def test_the_threshold_of_a_summary_uses_the_tokens_counted_by_the_provider(self, rate):
         def answer(messages, tools):
             if messages[-1].text == SUMMARY_PROMPT:
                 return "SUMMARY"
@@ -278,7 +280,7 @@ class TestCompaction(test_loop.TestLoop):
         assert max(llm.sizes) <= 1.05 * 0.8 * 40_000
 
     @pytest.mark.parametrize("smallest", [1_024, 2_048, 4_096])
-    async def test_a_cut_leaves_enough_for_the_providers_cache(self, smallest):
+    async def test_a_cut_retains_enough_tokens_for_the_cache_of_the_provider(self, smallest):
         llm = Metered(1.0, *(call("read_page", n=n) for n in range(90)), "done")
         llm.cache_rules = CacheRules(smallest_prefix=smallest)
         agent = Compaction(llm=llm, tools=[read_page], context_budget=12_000)
@@ -287,7 +289,7 @@ class TestCompaction(test_loop.TestLoop):
         assert min(cut) >= max(smallest, 2_500)
         assert max(cut) <= max(smallest, 3_000) + 900
 
-    async def test_a_budget_holds_beside_a_long_system_prompt(self):
+    async def test_a_budget_includes_a_long_system_prompt(self):
         llm = Metered(1.0, *(call("read_page", n=n) for n in range(90)), "done")
         prompt = words(9_000)
         settings = {"context_budget": 12_000, "system_prompt": prompt}
@@ -295,9 +297,7 @@ class TestCompaction(test_loop.TestLoop):
         assert await agent.query("The task") == "done"
         assert max(llm.sizes) <= 1.05 * 12_000
 
-    async def test_a_turn_that_alone_exceeds_the_budget_is_sent_with_a_warning_and_an_event(
-        self, caplog
-    ):
+    async def test_a_single_turn_above_the_budget_is_sent_with_a_warning_and_an_event(self, caplog):
         much = tool("Much", name="much")(lambda: words(2_500))
         events = []
         agent = make(call("much"), *reads(0, 3), "done", tools=[much, read], context_budget=2_000)
@@ -308,7 +308,7 @@ class TestCompaction(test_loop.TestLoop):
         assert over[0].tokens > 2_100
         assert caplog.text.count("context_budget") == 1
 
-    async def test_turns_are_dropped_whenever_that_makes_a_request_fit(self):
+    async def test_turns_are_dropped_whenever_the_request_then_fits(self):
         much = tool("Much", name="much")(lambda: words(5_000))
         calls = [*(call("read_page", n=n) for n in range(9)), call("much")]
         llm = Metered(1.0, *calls, "done")
@@ -318,7 +318,7 @@ class TestCompaction(test_loop.TestLoop):
         assert max(llm.sizes) <= 1.05 * 12_000
 
     @pytest.mark.parametrize(("limit", "summarized"), [(None, False), (60_000, True)])
-    async def test_the_threshold_leaves_room_for_the_largest_output(self, limit, summarized):
+    async def test_the_threshold_reserves_the_largest_output(self, limit, summarized):
         class Limited(ScriptedModel):
             output_limit = limit
 
@@ -331,7 +331,7 @@ class TestCompaction(test_loop.TestLoop):
         assert await agent.query("x") == "done"
         assert bool(summaries(agent)) == summarized
 
-    def test_names_are_words_with_a_digit_and_what_stands_in_quotes(self):
+    def test_names_are_words_with_a_digit_and_quoted_text(self):
         for text, names in {
             '{"city": "New York", "n": 12, "ids": ["HAT1"]}': "HAT1 | 12 | New York",
             "Order #W12 of a_b@c.org, see src/a.py, e.g.": "src/a.py | a_b@c.org | #W12",
@@ -340,14 +340,14 @@ class TestCompaction(test_loop.TestLoop):
         }.items():
             assert names_in([UserMessage(text)], "", 8_000) == names
 
-    def test_the_newest_names_stay_of_many_and_none_is_cut_in_two(self):
+    def test_of_many_names_the_newest_are_retained_and_none_is_truncated(self):
         floods = [" ".join(f"id_{n}_{k}" for k in range(1_000)) for n in range(200)]
         names = names_in(map(UserMessage, floods), "", 8_000).split(" | ")
         assert names[0].startswith("id_199_")
         assert {name.count("_") for name in names} == {2}
         assert 500 < len(names) < 1_000
 
-    async def test_where_nothing_is_left_to_drop_the_run_ends_with_context_overflow(self):
+    async def test_a_run_without_turns_to_drop_ends_with_context_overflow(self):
         agent = make(ContextWindowExceeded("prompt is too long"))
         result = await agent.run("x")
         assert result.stop_reason == "context_overflow"
@@ -355,7 +355,7 @@ class TestCompaction(test_loop.TestLoop):
         assert len(agent.llm.requests) == 1
         assert validate_messages([*agent.messages, UserMessage("go on")]) == []
 
-    async def test_of_a_refused_request_all_older_turns_go_if_fewer_do_not_suffice(self):
+    async def test_all_older_turns_of_a_rejected_request_are_dropped_if_necessary(self):
         class Small(ScriptedModel):
             async def ainvoke(self, messages, *rest, **options):
                 if message_tokens(messages) > 2_000:
@@ -369,11 +369,11 @@ class TestCompaction(test_loop.TestLoop):
         assert await agent.query("words " * 1_800) == "four"
         assert "word word" not in " ".join(shown(agent.llm.requests[-1]))
 
-    async def test_turns_that_are_large_are_not_kept_beside_a_summary(self):
+    async def test_large_turns_are_not_retained_after_a_summary(self):
         much = tool("Much", name="much")(lambda: "a " * 25_000)
         few = tool("Few", name="few")(lambda: words(125))
-        for each, kept in ((much, 1), (few, 3)):
-            calls = [call("much")] * 4 + [call(each.name)] * 2 + [call("much")]
+        for last_tool, turns in ((much, 1), (few, 3)):
+            calls = [call("much")] * 4 + [call(last_tool.name)] * 2 + [call("much")]
             agent = make(*calls, "done", tools=[much, few], compaction=CompactionConfig())
             await agent.query("x")
             summary = summaries(agent)[0]
@@ -381,9 +381,9 @@ class TestCompaction(test_loop.TestLoop):
             replies = [
                 r for r in agent.log[summary.kept_from : at] if isinstance(r, AssistantMessage)
             ]
-            assert len(replies) == kept
+            assert len(replies) == turns
 
-    async def test_the_list_of_names_has_an_eighth_of_the_budget_at_most(self):
+    async def test_the_list_of_names_takes_at_most_an_eighth_of_the_budget(self):
         floods = [" ".join(f"id_{n}_{k}" for k in range(59)) for n in range(60)]
         agent = make(*floods, context_budget=2_000)
         for n in range(60):
@@ -391,14 +391,14 @@ class TestCompaction(test_loop.TestLoop):
         sizes = [len(record.content.partition(NAMES)[2]) for record in summaries(agent)]
         assert 900 < max(sizes) <= 1_000
 
-    async def test_another_model_may_write_the_summary(self):
+    async def test_a_separate_model_may_write_the_summary(self):
         cheap = ScriptedModel(AssistantMessage("CHEAP", usage=Usage(50, 5)), model="cheap")
         config = CompactionConfig(context_window=1_000, model=cheap)
         agent = make(*reads(1, 3), "done", compaction=config)
         assert await agent.query("x") == "done"
         [summary] = summaries(agent)
         assert (summary.content, summary.model, summary.usage) == ("CHEAP", "cheap", Usage(50, 5))
-        assert asked(agent) == []
+        assert summary_requests(agent) == []
 
     async def test_an_unknown_window_counts_as_128000_tokens_with_one_warning(self, caplog):
         much = tool("Much", name="much")(lambda: words(18_750))
@@ -416,7 +416,7 @@ class Unprintable(Exception):
         raise RuntimeError("no text")
 
 
-async def test_a_summary_error_without_a_text_ends_no_run():
+async def test_a_summary_error_without_a_message_does_not_end_the_run():
     def reply(messages, tools):
         if "Write a summary" in messages[-1].text:
             raise Unprintable

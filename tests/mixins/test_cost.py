@@ -1,4 +1,4 @@
-"""Cost: tokens and money per model, per run and in all, each counted once."""
+"""Cost: tokens and money per model, per run and in total, without double counting."""
 
 import socket
 import sys
@@ -45,7 +45,7 @@ records = (
 
 
 class Priced(Cost, Agent):
-    """The plain case. No window has the millions of tokens that are used here."""
+    """An agent without compaction: the tests use more tokens than any context window."""
 
     compaction = None
 
@@ -55,15 +55,15 @@ def reply(text="ok", *calls, used=None, model=None):
 
 
 def priced(*script, model="scripted", **settings):
-    """An agent that has played this script, a run for each answer."""
+    """Return an agent that has replayed the script, with one run per answer."""
     agent = Priced(llm=ScriptedModel(*script, model=model), tools=[add], **settings)
     while len(agent.llm.requests) < len(script):
         agent.run_sync("x")
     return agent
 
 
-def with_a_helper(*outcomes, bases=(Cost, Agent), **settings):
-    """An agent with a tool that asks a sub-agent, which plays these outcomes."""
+def with_a_sub_agent(*outcomes, bases=(Cost, Agent), **settings):
+    """Return an agent with a tool that calls a sub-agent, which replays the outcomes."""
     small = ScriptedModel(*outcomes, model="small")
     ask = as_tool(Agent(llm=small, tools=[add]), "ask", "Ask a sub-agent.")
     asks = (reply("", call("ask", prompt=p), used=Usage(MILLION // 2, 0)) for p in "ab")
@@ -74,7 +74,7 @@ def with_a_helper(*outcomes, bases=(Cost, Agent), **settings):
 @pytest.fixture
 def genai(monkeypatch):
     def refuse(*args, **kwargs):
-        raise AssertionError("the network was asked for")
+        raise AssertionError("a network connection was attempted")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -94,9 +94,11 @@ class TestCost(test_loop.TestLoop):
         }.items():
             assert PRICES["big"].cost(usage) == pytest.approx(money)
             plain = usage.input_tokens + 2 * usage.output_tokens
-            assert PRICES["small"].cost(usage) == pytest.approx(plain / MILLION), "no cache price"
+            assert PRICES["small"].cost(usage) == pytest.approx(plain / MILLION), (
+                "without a cache price"
+            )
 
-    def test_what_anthropic_keeps_for_an_hour_costs_twice_the_input(self):
+    def test_a_one_hour_cache_write_of_anthropic_costs_twice_the_input(self):
         for_an_hour = {"ephemeral_1h_input_tokens": MILLION}
         usage = Usage(MILLION, 0, cache_write_tokens=MILLION, extra=for_an_hour)
         agent = Cost(llm=ScriptedModel(), prices=PRICES)
@@ -104,11 +106,11 @@ class TestCost(test_loop.TestLoop):
         assert cost == pytest.approx(20)
 
     @pytest.mark.parametrize("bad", [{"big": 3.0}, {"big": Price(1, 2), "new": {"input": 1}}, 5])
-    def test_settings_that_are_no_prices_are_refused(self, bad):
+    def test_invalid_prices_are_rejected(self, bad):
         with pytest.raises(TypeError, match="prices"):
             Cost(llm=ScriptedModel(), prices=bad)
 
-    def test_per_model_per_run_and_in_all(self):
+    def test_cost_and_usage_per_model_per_run_and_in_total(self):
         one, two = Usage(MILLION, 0), Usage(0, MILLION, reasoning_tokens=5)
         first = reply("", call("add", a=1, b=1), used=one, model="small")
         turns = [first, reply(used=two, model="big")]
@@ -119,10 +121,10 @@ class TestCost(test_loop.TestLoop):
         small, big = Bill(2, one + one, pytest.approx(2)), Bill(2, two + two, pytest.approx(100))
         assert agent.model_bills == {"small": small, "big": big}
 
-    async def test_requests_of_sub_agents_are_added_up(self):
+    async def test_totals_include_the_requests_of_sub_agents(self):
         first = reply("", call("add", a=1, b=1), used=Usage(MILLION, 0))
         last = reply(used=Usage(0, MILLION))
-        agent = with_a_helper(first, last, first, last)
+        agent = with_a_sub_agent(first, last, first, last)
         events = [event async for event in agent.query_stream("x")]
         requests = [event for event in events if isinstance(event, UsageEvent)]
         small = Bill(4, Usage(2 * MILLION, 2 * MILLION), pytest.approx(6))
@@ -131,35 +133,35 @@ class TestCost(test_loop.TestLoop):
         assert len(requests) == agent.bill.requests == 7
         assert agent.run_bill == agent.bill
 
-    async def test_a_limit_counts_sub_agents_and_the_same_prices(self):
+    async def test_max_cost_includes_sub_agents_and_uses_the_same_prices(self):
         settings = {"bases": (Limits, Cost, Agent), "max_cost": 11}
-        agent = with_a_helper(reply(used=Usage(MILLION, 0)), **settings)
+        agent = with_a_sub_agent(reply(used=Usage(MILLION, 0)), **settings)
         assert (await agent.run("x")).stop_reason == "limit:cost"
         assert agent.cost == pytest.approx(11)
         assert "the limit of cost is reached" in agent.messages[-1].text
 
-    def test_without_the_package_of_prices_none_is_known(self, monkeypatch):
+    def test_without_genai_prices_the_cost_is_unknown(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "genai_prices", None)
         agent = priced(reply(used=Usage(9, 1)), model="gpt-5-mini")
         assert agent.model_bills == {"gpt-5-mini": Bill(1, Usage(9, 1), None)}
 
     @pytest.mark.usefixtures("genai")
-    def test_its_prices_are_used_where_none_are_given(self):
+    def test_genai_prices_is_the_default_source_of_prices(self):
         used = Usage(MILLION // 10, 0, cached_input_tokens=MILLION // 20)
         costs = [priced(reply(used=used), model=f"{by}gpt-5-mini").cost for by in ("", "openai/")]
-        assert costs[0] == costs[1], "a provider's name in front is no part of a model's"
+        assert costs[0] == costs[1], "the provider's prefix does not belong to the model name"
         plain = genai_price("gpt-5-mini", Usage(MILLION // 20, 0))
         assert 0 < costs[0] - plain < plain, "cached tokens are cheaper"
 
     @pytest.mark.usefixtures("genai")
-    def test_max_cost_alone_is_enough(self):
+    def test_max_cost_works_without_configured_prices(self):
         for tokens, reason in [(10, "completed"), (1_000_000, "limit:cost")]:
             replies = [reply("", call("add", a=1, b=2), used=Usage(tokens, 100)), "done"]
             llm = ScriptedModel(*replies, model="claude-sonnet-4-5")
             agent = Limits(llm=llm, tools=[add], max_cost=0.05)
             assert agent.run_sync("go").stop_reason == reason
 
-    async def test_a_local_model_costs_nothing_unless_prices_say_otherwise(self):
+    async def test_a_local_model_is_free_unless_prices_include_the_model(self):
         choice = {"message": {"content": "ok"}, "finish_reason": "stop"}
         body = {"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}}
         async with FaultServer([send(answer(body))]) as server:
@@ -187,15 +189,15 @@ class TestCost(test_loop.TestLoop):
             ("https://localhost.example.com/v1", None),
         ],
     )
-    def test_which_address_is_local(self, url, cost):
+    def test_a_local_address_is_recognized(self, url, cost):
         llm = ChatOpenAI("my-model", base_url=url, api_key="k")
         assert Cost(llm=llm).price("my-model", Usage(10, 10)) == cost
         assert Cost(llm=llm).price("a-sub-agents-model", Usage(10, 10)) is None
 
-    def test_a_scripted_model_costs_nothing_unless_prices_say_otherwise(self):
+    def test_a_scripted_model_is_free_unless_prices_include_the_model(self):
         assert priced(reply(used=Usage(MILLION, 0))).cost == 0
-        assert priced("nobody has counted").cost == 0
-        assert priced("nobody has counted", model="big", prices=PRICES).cost is None
+        assert priced("unreported usage").cost == 0
+        assert priced("unreported usage", model="big", prices=PRICES).cost is None
         prices = {"scripted": Price(input=3, output=0)}
         assert priced(reply(used=Usage(MILLION, 0)), prices=prices).cost == pytest.approx(3)
 
@@ -203,11 +205,13 @@ class TestCost(test_loop.TestLoop):
     def test_totals_are_the_sums_over_the_log(self, log):
         agent = Priced(llm=ScriptedModel(), prices=PRICES)
         agent.log.replace(log)
-        asked = [record for record in log if hasattr(record, "usage")]
-        unknown = [r for r in asked if (r.usage or r.model) and not (r.usage and r.model in PRICES)]
-        known = [PRICES[r.model].cost(r.usage) for r in asked if r.usage and r.model in PRICES]
-        assert agent.cost == (None if unknown else pytest.approx(fsum(known)))
-        assert (agent.bill.requests, agent.bill.usage) == (len(asked), agent.usage)
+        requests = [record for record in log if hasattr(record, "usage")]
+        unknown = [
+            r for r in requests if (r.usage or r.model) and not (r.usage and r.model in PRICES)
+        ]
+        costs = [PRICES[r.model].cost(r.usage) for r in requests if r.usage and r.model in PRICES]
+        assert agent.cost == (None if unknown else pytest.approx(fsum(costs)))
+        assert (agent.bill.requests, agent.bill.usage) == (len(requests), agent.usage)
         parts = agent.model_bills.values()
         assert sum((part.usage for part in parts), Usage()) == agent.usage
-        assert sum(part.requests for part in parts) == len(asked)
+        assert sum(part.requests for part in parts) == len(requests)

@@ -44,7 +44,7 @@ def complete(work):
 
 @tool("Submit")
 def submit(work: str) -> None:
-    complete(work)  # through a helper
+    complete(work)  # raises in a helper
 
 
 @tool("Try")
@@ -73,25 +73,25 @@ class TestDoneTool(test_loop.TestLoop):
         result = await DoneTool(llm=ScriptedModel(lambda m, t: "talk")).run("x")
         assert (result.text, result.stop_reason) == ("talk", "no_progress")
 
-    async def test_your_own_done_tool_takes_the_place_of_the_built_in_one(self):
+    async def test_a_custom_done_tool_replaces_the_built_in_one(self):
         llm = ScriptedModel("hm", call("hand_in", work="essay"))
         assert await DoneTool(llm=llm, tools=[add, hand_in]).query("x") == "essay"
         assert [t.name for t in llm.requests[0].tools] == ["add", "hand_in"]
         assert "hand_in" in shown(llm.requests[1])[-1]
 
-    async def test_done_is_offered_next_to_tools_without_ends_run_and_they_may_end_the_run(self):
+    async def test_other_tools_may_also_end_the_run_with_task_complete(self):
         llm = ScriptedModel(call("attempt", work="a"), call("submit", work="essay"))
         result = await DoneTool(llm=llm, tools=[submit, attempt]).run("x")
         assert (result.text, result.stop_reason) == ("essay", "done")
         assert [t.name for t in llm.requests[0].tools] == ["submit", "attempt", "done"]
 
-    async def test_a_tool_with_ends_run_ends_it_with_its_result_unless_it_fails(self):
+    async def test_a_tool_with_ends_run_ends_the_run_with_its_result_unless_the_tool_fails(self):
         llm = ScriptedModel(call("count", work=""), call("count", work="essay"))
         result = await DoneTool(llm=llm, tools=[count]).run("x")
         assert (result.value, result.text) == ({"letters": 5}, '{"letters":5}')
         assert (result.stop_reason, len(llm.requests)) == ("done", 2)
 
-    async def test_run_as_changes_neither_the_agent_nor_a_fork_that_a_tool_makes(self):
+    async def test_run_as_changes_neither_the_agent_nor_a_fork_created_by_a_tool(self):
         forks = []
 
         @tool
@@ -110,7 +110,7 @@ class TestDoneTool(test_loop.TestLoop):
         assert llm.requests[0].tools == ()
 
     @pytest.mark.parametrize("agent_class", [DoneTool, Agent])
-    async def test_output_type_gives_a_validated_value(self, agent_class):
+    async def test_output_type_returns_a_validated_value(self, agent_class):
         bad, good = call("done", people="many"), call("done", city="Oslo", people="7")
         llm = ScriptedModel("Oslo!", bad, good)
         result = await agent_class(llm=llm, output_type=Answer).run("x")
@@ -120,7 +120,7 @@ class TestDoneTool(test_loop.TestLoop):
         assert set(llm.requests[0].tools[0].parameters["properties"]) == {"city", "people"}
 
     @pytest.mark.parametrize(
-        ("output_type", "given", "value"),
+        ("output_type", "reply", "value"),
         [
             (list[int], call("done", result=["1", 2]), [1, 2]),
             (Point, call("done", result={"x": 1}), Point(1)),
@@ -136,14 +136,14 @@ class TestDoneTool(test_loop.TestLoop):
             (int, "3", 3),
         ],
     )
-    async def test_output_type_takes_any_type_and_json_text(self, output_type, given, value):
-        result = await DoneTool(llm=ScriptedModel(given), output_type=output_type).run("x")
+    async def test_output_type_accepts_any_type_and_json_text(self, output_type, reply, value):
+        result = await DoneTool(llm=ScriptedModel(reply), output_type=output_type).run("x")
         assert (result.value, result.stop_reason in ("completed", "done")) == (value, True)
         assert output_type is not str or result.text == value, "without quotes"
 
     @pytest.mark.parametrize("tools", [[], [add]])
     @pytest.mark.parametrize("wrong", ["Oslo!", '{"town": "Oslo"}', "```json\n```", '["Oslo"]'])
-    async def test_what_is_not_valid_is_sent_back_three_times_at_most(self, tools, wrong):
+    async def test_an_invalid_answer_is_rejected_at_most_three_times(self, tools, wrong):
         llm = ScriptedModel(*[wrong] * 4)
         result = await DoneTool(llm=llm, tools=tools, output_type=Answer).run("x")
         assert (result.text, result.value, result.stop_reason) == (wrong, None, "no_progress")
@@ -152,18 +152,18 @@ class TestDoneTool(test_loop.TestLoop):
         assert result.value == Answer(city="Oslo")
         assert "JSON" in shown(llm.requests[1])[-1]
 
-    async def test_run_as_gives_a_value_of_a_type_for_one_run(self):
+    async def test_run_as_returns_a_value_of_the_type_for_one_run(self):
         script = call("done", city="Oslo"), "hello", "[1, 2]", "Oslo!"
         agent, _ = self.make(*script, tools=[add])
         result = await agent.run_as(Answer, "x")
         assert (result.value, result.stop_reason) == (Answer(city="Oslo"), "done")
         assert await agent.query("y") == "hello"
         assert (await agent.run_as(list[int], "z")).value == [1, 2]
-        with pytest.raises(IndexError):  # the script ends
+        with pytest.raises(IndexError):  # end of the script
             await agent.run_as(Answer, "z")
         assert agent.output_type is None
 
-    async def test_run_as_changes_nothing_of_a_run_that_goes_on(self):
+    async def test_run_as_does_not_affect_a_running_run(self):
         async def reply(messages, tools):
             if agent.output_type is Answer:
                 return '{"city": "Oslo"}'
@@ -174,17 +174,17 @@ class TestDoneTool(test_loop.TestLoop):
         agent, _ = self.make(reply)
         assert await agent.query("x") == "hello"
 
-    async def test_a_done_tool_of_your_own_has_to_hand_over_a_value(self):
+    async def test_a_custom_done_tool_must_return_a_value_of_the_output_type(self):
         llm = ScriptedModel(call("hand_in", work="x"), call("hand_in", work='{"city": "Oslo"}'))
         result = await DoneTool(llm=llm, tools=[hand_in], output_type=Answer).run("x")
         assert result.value == Answer(city="Oslo")
 
-    async def test_a_model_that_can_is_asked_for_json_if_there_are_no_tools(self):
-        asked = []
+    async def test_native_json_output_is_requested_if_there_are_no_tools(self):
+        requested = []
 
         class Native(ScriptedModel):
             def with_output(self, schema):
-                asked.append({*schema["properties"]})
+                requested.append({*schema["properties"]})
                 return self
 
         for tools, offered in ([], []), ([add], ["add", "done"]):
@@ -192,9 +192,9 @@ class TestDoneTool(test_loop.TestLoop):
             result = await DoneTool(llm=native, tools=tools, output_type=Answer).run("x")
             assert result.value == Answer(city="Oslo")
             assert [t.name for t in native.requests[0].tools] == offered
-        assert asked[0] == {"city", "people"}
+        assert requested[0] == {"city", "people"}
 
-    async def test_a_model_that_cannot_give_that_type_is_offered_the_done_tool(self):
+    async def test_without_native_support_for_the_type_the_done_tool_is_offered(self):
         class Unable(ScriptedModel):
             def with_output(self, schema):
                 return None
@@ -204,12 +204,12 @@ class TestDoneTool(test_loop.TestLoop):
         assert result.value == Answer(city="Oslo")
         assert [tool.name for tool in llm.requests[0].tools] == ["done"]
 
-    def test_output_type_and_a_tool_named_done_do_not_go_together(self):
+    def test_output_type_and_a_tool_named_done_are_mutually_exclusive(self):
         agent = DoneTool(llm=ScriptedModel("x"), tools=[done_tool()], output_type=Answer)
         with pytest.raises(ValueError, match="two tools named 'done'"):
             agent.run_sync("x")
 
-    async def test_the_cut_off_summary_at_the_limit_needs_no_done(self):
+    async def test_the_summary_at_max_iterations_requires_no_done_tool(self):
         llm = ScriptedModel(
             lambda m, t: "so far" if "limit" in m[-1].text else call("add", a=1, b=1)
         )
@@ -221,7 +221,7 @@ class City(BaseModel):
     name: str
 
 
-async def test_run_as_right_after_a_cancelled_run_waits_for_its_end():
+async def test_run_as_right_after_a_cancelled_run_waits_for_the_end_of_the_run():
     class Slow:
         model = "slow"
 

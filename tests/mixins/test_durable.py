@@ -1,4 +1,4 @@
-"""Durable: a run in a DBOS workflow, killed anywhere, ends right and does nothing twice."""
+"""Durable: a run in a DBOS workflow survives a kill at any step and repeats no side effect."""
 
 import multiprocessing
 import os
@@ -29,21 +29,21 @@ from ..test_recipes import OLD_SQLITE, load
 
 dbos = pytest.importorskip("dbos")
 if sys.platform == "win32":
-    pytest.skip("it forks processes and kills them", allow_module_level=True)
+    pytest.skip("the tests fork processes and kill them", allow_module_level=True)
 if OLD_SQLITE:
     pytest.skip("DBOS needs a newer SQLite", allow_module_level=True)
 worker = pytest.importorskip("tests.doubles.durable_worker")
 
-forked = multiprocessing.get_context("forkserver")  # which imports DBOS once
+forked = multiprocessing.get_context("forkserver")  # imports DBOS only once
 forked.set_forkserver_preload([worker.__name__])
-KILLS = int(os.environ.get("AGENTLOOP_KILLS", "20"))  # 200 take some minutes
-EFFECTS = 24  # of a run that nobody kills
+KILLS = int(os.environ.get("AGENTLOOP_KILLS", "20"))  # 200 kills take several minutes
+EFFECTS = 24  # effects of a run without kills
 ENDED = re.compile(r"(\?|paid 0) saw 0( (\?|paid \d)){7} \(\d+ tokens\)")
 
 
 class TestDurable(test_loop.TestLoop):
     agent_class = Durable
-    largest_fork = 1200  # its table of steps included
+    largest_fork = 1200  # includes the table of steps
 
 
 def start(target, *arguments):
@@ -53,7 +53,7 @@ def start(target, *arguments):
 
 
 def live(folder, at=0, runs=("one",), work=worker.live):
-    """True if the runs came to their end, False if the process killed itself at that effect."""
+    """Return whether the runs completed, or the process killed itself at effect number `at`."""
     process = start(work, str(folder), url(folder), runs, at)
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL)
@@ -74,13 +74,13 @@ def result(database, run="one"):
 
 def lines(folder, name, pattern=".*"):
     path = folder / name
-    found = path.read_text().splitlines() if path.exists() else []
-    return [line for line in found if re.match(pattern, line)]
+    text_lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in text_lines if re.match(pattern, line)]
 
 
 def check(folder, kills, database=None, run="one"):
-    """The run has ended right, nothing ran twice that must not, and nothing was told twice."""
-    text = result(database or url(folder), run)  # which waits until there is one
+    """Check that the run completed correctly, without repeated side effects or duplicate events."""
+    text = result(database or url(folder), run)  # waits for the result
     effects = Counter(lines(folder, "effects", rf"{run}\b"))
     twice = {effect: times - 1 for effect, times in effects.items() if times > 1}
     assert all(re.match(r"\S+ (ask|look) ", effect) for effect in twice), twice
@@ -89,41 +89,41 @@ def check(folder, kills, database=None, run="one"):
     assert text.count("?") <= 4 * kills
     paid = {effect.partition(" ")[2] for effect in effects}
     assert paid.issuperset(re.findall(r"paid \d", text))
-    told = Counter(lines(folder, "events", rf"{run} (ToolCall|ToolResult|Text|FinalR\w+)Event "))
-    assert max(told.values()) == 1, told
+    events = Counter(lines(folder, "events", rf"{run} (ToolCall|ToolResult|Text|FinalR\w+)Event "))
+    assert max(events.values()) == 1, events
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The folder of a run that nobody has killed."""
+    """Return the folder of a run without kills."""
     folder = tmp_path_factory.mktemp("whole")
     assert live(folder)
     return folder
 
 
-def test_a_run_that_nobody_kills_is_as_without_a_workflow(whole):
+def test_a_run_without_kills_works_as_without_a_workflow(whole):
     check(whole, 0)
     assert len(lines(whole, "effects")) == EFFECTS
     assert len(lines(whole, "events", "one (ToolResult|FinalResponse)Event")) == 9 + 1
 
 
-# ---- killed
+# ---- killed runs
 
 
 @pytest.mark.parametrize("first", some(range(1, 13), 2))
-def test_a_run_that_is_killed_at_any_step_goes_on_from_there(tmp_path, whole, first):
+def test_a_run_killed_at_any_step_continues_from_that_step(tmp_path, whole, first):
     assert not live(tmp_path, first)
     assert not live(tmp_path, first + EFFECTS - 12)
     assert live(tmp_path)
     check(tmp_path, 2)
-    if "?" not in result(url(tmp_path)):  # it was killed between its calls
+    if "?" not in result(url(tmp_path)):  # killed between two calls
         views = [view(read_log(folder / "one.jsonl")) for folder in (tmp_path, whole)]
-        assert [each.text for each in views[0]] == [each.text for each in views[1]]
+        assert [message.text for message in views[0]] == [message.text for message in views[1]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS // 5))
-def test_runs_side_by_side_that_are_killed_again_and_again_end_right(tmp_path, seed):
+def test_concurrent_runs_that_are_killed_repeatedly_complete_correctly(tmp_path, seed):
     chance, at, runs = random.Random(seed), 0, ["one", "two", "three"]
     for _ in range(5):
         at += chance.randint(1, len(runs) * EFFECTS // 5)
@@ -133,9 +133,9 @@ def test_runs_side_by_side_that_are_killed_again_and_again_end_right(tmp_path, s
         check(tmp_path, 5, run=run)
 
 
-def test_the_session_of_a_killed_run_is_that_of_a_whole_one_and_plays_again(tmp_path, whole):
+def test_the_session_of_a_killed_run_is_complete_and_can_be_replayed(tmp_path, whole):
     assert not live(tmp_path, 1)
-    assert not live(tmp_path, 7)  # when the second reply is asked for
+    assert not live(tmp_path, 7)  # during the second request to the model
     assert live(tmp_path)
     logs = [read_log(folder / "one.jsonl") for folder in (tmp_path, whole)]
     kinds = [Counter(type(record).__name__ for record in log) for log in logs]
@@ -149,23 +149,23 @@ def test_the_session_of_a_killed_run_is_that_of_a_whole_one_and_plays_again(tmp_
 
     tools = [stand_in("pay", "paid"), stand_in("look", "saw"), stand_in("delegate", "paid")]
     script = [
-        AssistantMessage(each.content, getattr(each, "tool_calls", ()), usage=each.usage)
-        for each in Conversation(logs[0]).catch_up().requests
-        if not isinstance(each, SideRequest)
+        AssistantMessage(request.content, getattr(request, "tool_calls", ()), usage=request.usage)
+        for request in Conversation(logs[0]).catch_up().requests
+        if not isinstance(request, SideRequest)
     ]
     agent = worker.Careful(llm=ScriptedModel(*script), tools=tools)
     assert agent.run_sync("Pay them.").text in result(url(tmp_path))
 
 
-# ---- ended otherwise, and used wrongly
+# ---- errors and misuse
 
 
-def test_errors_say_what_is_wrong_and_a_cancelled_run_can_be_resumed(tmp_path):
+def test_errors_name_their_cause_and_a_cancelled_run_can_be_resumed(tmp_path):
     assert live(tmp_path, work=worker.misuse)
     errors = lines(tmp_path, "errors")
     assert "live is not a registered workflow function" in errors[0]
     assert errors[1].startswith("RunStopped: limit:requests: ")
-    with pytest.raises(RunStopped, match="limit:requests"):  # in another process, too
+    with pytest.raises(RunStopped, match="limit:requests"):  # also in another process
         result(url(tmp_path), "limited")
     assert "cancelled" in errors[-2]
     assert errors[-1] == "done"
@@ -173,23 +173,21 @@ def test_errors_say_what_is_wrong_and_a_cancelled_run_can_be_resumed(tmp_path):
         dbos.DBOSClient(system_database_url=url(tmp_path / "none")).check_connection()
 
 
-def test_an_agent_that_has_run_in_a_workflow_can_be_forked_there(tmp_path):
+def test_an_agent_can_be_forked_in_a_workflow_after_a_run(tmp_path):
     assert live(tmp_path, work=worker.branch)
     [line] = lines(tmp_path, "effects")
     assert line == "answers ['one', 'two'], told ['one', 'two']"
 
 
 @pytest.mark.parametrize("change", [worker.reordered, worker.reworded])
-def test_a_run_that_another_program_plays_again_ends_with_an_error_that_names_both(
-    tmp_path, change
-):
+def test_recovery_by_a_changed_program_ends_with_an_error_that_names_both_steps(tmp_path, change):
     assert not live(tmp_path, 5)
     assert live(tmp_path, work=change)
     with pytest.raises(Exception, match="'Worker'.* was recorded when .*'Worker'.* was expected"):
         result(url(tmp_path))
 
 
-def test_a_newer_schema_works_unless_it_lacks_what_is_needed(tmp_path, whole):
+def test_a_newer_database_schema_works_unless_a_required_column_is_missing(tmp_path, whole):
     shutil.copy(whole / "dbos.sqlite", tmp_path)
     for change, error in (
         ("UPDATE dbos_migrations SET version = 999", ""),
@@ -202,13 +200,13 @@ def test_a_newer_schema_works_unless_it_lacks_what_is_needed(tmp_path, whole):
             assert result(url(tmp_path))
 
 
-def test_without_dbos_it_says_what_to_install(monkeypatch):
+def test_without_dbos_the_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "dbos", None)
     with pytest.raises(ImportError, match="dbos>="):
         Durable(llm=ScriptedModel("x")).run_sync("x")
 
 
-def test_a_workflow_tool_that_runs_beside_others_is_refused():
+def test_a_parallel_workflow_tool_is_rejected():
     with pytest.raises(ValueError, match="'look' .*parallel=False"):
         Durable(llm=ScriptedModel(), tools=[worker.look], workflow_tools=["look"])
 
@@ -217,14 +215,14 @@ def test_a_workflow_tool_that_runs_beside_others_is_refused():
 
 
 class Postgres:
-    """A server on loopback, in a folder of its own."""
+    """A server on loopback with a separate data folder."""
 
     def __init__(self, folder):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.folder, self.su = folder, []
-        if os.getuid() == 0:  # as whom it refuses to run
+        if os.getuid() == 0:  # Postgres refuses to run as root
             shutil.chown(folder, "postgres")
             self.su = ["runuser", "-u", "postgres", "--"]
         self.run("initdb", "-U", "postgres", "-A", "trust", "--no-sync")
@@ -250,7 +248,7 @@ class Postgres:
 @pytest.fixture(scope="module")
 def postgres():
     if not Postgres.find("initdb") or (os.getuid() == 0 and not shutil.which("runuser")):
-        pytest.skip("there is no Postgres: install the package postgresql")
+        pytest.skip("Postgres is not installed: install the package postgresql")
     with tempfile.TemporaryDirectory() as folder:
         server = Postgres(folder)
         yield server
@@ -258,7 +256,7 @@ def postgres():
 
 
 class Fleet:
-    """Worker processes on one database, and the runs that they work on."""
+    """Worker processes that share one database and execute its runs."""
 
     def __init__(self, folder, postgres, runs):
         self.folder, self.processes = folder, {}
@@ -267,7 +265,7 @@ class Fleet:
 
     def __enter__(self):
         self.start("a")
-        while not (self.folder / "ready").exists():  # with its tables
+        while not (self.folder / "ready").exists():  # written after the creation of the tables
             time.sleep(0.05)
         self.client = dbos.DBOSClient(system_database_url=self.url)
         options = {"queue_name": worker.QUEUE, "workflow_name": "work"}
@@ -290,9 +288,9 @@ class Fleet:
         self.processes[name].kill()
         self.processes[name].join()
 
-    def going_on(self):
-        found = self.client.list_workflows(workflow_ids=self.runs)
-        return any(run.status in ("ENQUEUED", "PENDING") for run in found)
+    def is_active(self):
+        workflows = self.client.list_workflows(workflow_ids=self.runs)
+        return any(run.status in ("ENQUEUED", "PENDING") for run in workflows)
 
     def check(self, kills):
         for run in self.runs:
@@ -301,14 +299,16 @@ class Fleet:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 10 * KILLS)
-def test_four_workers_of_which_one_is_killed_every_second_end_all_runs(tmp_path, postgres):
+def test_four_workers_with_a_kill_every_second_complete_all_runs(tmp_path, postgres):
     with Fleet(tmp_path, postgres, KILLS) as fleet:
         for name in "bcd":
             fleet.start(name)
         kills = 0
-        while fleet.going_on():
+        while fleet.is_active():
             time.sleep(1)
-            if kills < KILLS:  # then let them be: a slow machine would never come to an end
+            if (
+                kills < KILLS
+            ):  # a limited number: otherwise the runs never complete on a slow machine
                 fleet.kill("abcd"[kills % 4])
                 fleet.start("abcd"[kills % 4])
                 kills += 1
@@ -317,7 +317,7 @@ def test_four_workers_of_which_one_is_killed_every_second_end_all_runs(tmp_path,
 
 
 @pytest.mark.slow
-def test_the_runs_of_a_worker_that_never_comes_back_are_taken_up_by_another(tmp_path, postgres):
+def test_the_runs_of_a_lost_worker_are_taken_over_by_another_worker(tmp_path, postgres):
     with Fleet(tmp_path, postgres, 2) as fleet:
         fleet.kill("a")
         fleet.start("b")
@@ -326,7 +326,7 @@ def test_the_runs_of_a_worker_that_never_comes_back_are_taken_up_by_another(tmp_
 
 
 @pytest.mark.slow
-def test_ten_seconds_without_postgres_are_survived(tmp_path, postgres):
+def test_runs_survive_ten_seconds_without_postgres(tmp_path, postgres):
     with Fleet(tmp_path, postgres, 4) as fleet:
         postgres.stop()
         time.sleep(10)

@@ -1,4 +1,4 @@
-"""Ephemeral: the model sees the newest results only, at the least cost."""
+"""Ephemeral: only the newest results are sent to the model, at the lowest cost."""
 
 import sys
 from dataclasses import replace
@@ -38,27 +38,27 @@ def hidden(request):
 
 
 def log_of(parts):
-    """A log of records, and of turns: the tool, the tokens and the `ephemeral` of each result."""
+    """Return a log of records and turns: tool, tokens and `ephemeral` setting of each result."""
     log = []
     for n, part in enumerate(parts):
         if isinstance(part, list):
             calls = [ToolCall(f"{n}.{i}", name) for i, (name, _, _) in enumerate(part)]
             log.append(AssistantMessage(tool_calls=tuple(calls)))
-            for each, (name, tokens, keep) in zip(calls, part, strict=True):
-                log.append(ToolMessage(each.id, name, words(tokens), ephemeral=keep))
+            for tool_call, (name, tokens, keep) in zip(calls, part, strict=True):
+                log.append(ToolMessage(tool_call.id, name, words(tokens), ephemeral=keep))
         else:
             log.append(part)
     return log
 
 
 def turns_of(count, tokens):
-    """A log with a turn for each of some results, of which three are to stay."""
+    """Return a log of `count` turns with one result each, of which three are retained."""
     turns = [[("look", tokens, 3)]] * count
     return log_of([*turns, AssistantMessage("hm")])
 
 
 def steps_of_turns(count, usage):
-    """The number of function calls that pruning makes in each turn of a log."""
+    """Return the number of function calls that pruning makes in each turn of a log."""
     log, messages, steps, calls = [], [], [], 0
 
     def count_call(frame, event, argument):
@@ -87,7 +87,7 @@ prices = st.sampled_from([(1.25, 0.1), (1.0, 0.25), (1.0, 1.0), (1.25, 0.0)])
 class TestEphemeral(test_loop.TestLoop):
     agent_class = Ephemeral
 
-    async def test_the_newest_n_results_stay_and_others_become_placeholders_with_an_event(self):
+    async def test_all_but_the_newest_n_results_become_placeholders_with_an_event(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(5)), "ok")
         agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
         events = [event async for event in agent.query_stream("x")]
@@ -99,24 +99,22 @@ class TestEphemeral(test_loop.TestLoop):
         assert pruned == [[call_id] for call_id in ids_in(agent)[:3]]
 
     @pytest.mark.parametrize("prices", [(1.0, 1.0), (0.0, 0.0), (0.1, 1.25)])
-    def test_where_reading_is_no_cheaper_results_go_as_soon_as_they_are_stale(self, prices):
+    def test_stale_results_are_pruned_at_once_if_cached_tokens_are_not_cheaper(self, prices):
         stale = stale_results(turns_of(9, 100), *prices)
         assert stale == {f"{n}.0" for n in range(6)}
 
-    def test_a_result_shorter_than_its_placeholder_stays(self):
+    def test_a_result_shorter_than_the_placeholder_is_retained(self):
         assert stale_results(turns_of(100, 5)) == set()
 
-    def test_a_summary_breaks_the_prefix_anyway_so_a_cut_is_free_then(self):
+    def test_stale_results_are_pruned_with_a_summary_that_invalidates_the_prefix(self):
         log = turns_of(6, 1_000)
         assert stale_results(log) == set()
         assert stale_results([*log, Summary("so far", kept_from=2)]) == {"1.0", "2.0"}, (
-            "0 is out of view"
+            "result 0 is no longer in the view"
         )
 
     @pytest.mark.parametrize(("tokens", "pruned"), [(1_500, False), (4_096, True)])
-    def test_only_uncached_requests_that_any_provider_would_cache_mean_that_there_is_no_cache(
-        self, tokens, pruned
-    ):
+    def test_only_large_uncached_requests_indicate_a_missing_cache(self, tokens, pruned):
         log = turns_of(8, 400)
         reported = [
             replace(one, usage=Usage(tokens, 5)) if isinstance(one, AssistantMessage) else one
@@ -125,12 +123,12 @@ class TestEphemeral(test_loop.TestLoop):
         assert bool(stale_results(reported, 1.25, 0.1, 4_096)) == pruned
 
     @pytest.mark.parametrize("cached", [0, 19_000])
-    def test_late_turns_take_as_many_steps_as_early_ones(self, cached):
+    def test_the_work_per_turn_does_not_grow_with_the_log(self, cached):
         steps = steps_of_turns(2_000, Usage(20_000, 20, cached_input_tokens=cached))
         early, late = steps[100:200], steps[1_000:]
         assert sum(late) <= 1.2 * 10 * sum(early)
 
-    async def test_a_fork_and_a_restart_prune_as_the_original_would_have(self):
+    async def test_a_fork_and_a_restart_prune_the_same_results_as_the_original(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(30)), "ok")
         agent = Ephemeral(llm=llm, tools=[look])
         await agent.query("x")
@@ -142,25 +140,25 @@ class TestEphemeral(test_loop.TestLoop):
             again.log.replace(agent.log[:at])
             assert tuple(await again.context()) == request.messages
 
-    def test_the_placeholder_says_which_how_long_and_how_to_get_it_again(self):
+    def test_the_placeholder_names_the_tool_the_length_and_the_ways_to_read_the_result(self):
         text = placeholder(ToolMessage("1", "look", "x" * 5000, ephemeral=1)).text
         assert "look" in text
         assert "5,000 characters" in text
         sources = ["use recall", "call look again"]
-        kept = ToolMessage("1", "look", "x" * 50, ephemeral=1)
-        assert "use recall or call look again" in placeholder(kept, sources).text
+        short_result = ToolMessage("1", "look", "x" * 50, ephemeral=1)
+        assert "use recall or call look again" in placeholder(short_result, sources).text
 
     @pytest.mark.parametrize(("smallest", "left"), [(0, 1_500), (4_096, 3_500), (6_000, 5_500)])
-    def test_a_cut_leaves_a_prefix_that_the_provider_caches(self, smallest, left):
+    def test_pruning_leaves_a_prefix_that_the_provider_caches(self, smallest, left):
         log = [*turns_of(20, 1_000), Summary("so far", kept_from=2)]
         hidden = stale_results(log, 1.25, 0.1, smallest)
         assert left <= 1_000 * (19 - len(hidden)) < left + 1_500
 
-    def test_a_result_shorter_than_two_placeholders_stays(self):
+    def test_a_result_shorter_than_two_placeholders_is_retained(self):
         assert stale_results(turns_of(100, 60), 0.0, 0.0) == set()
         assert stale_results(turns_of(100, 80), 0.0, 0.0)
 
-    async def test_the_placeholder_names_recall_and_a_tool_that_can_be_called_again(self):
+    async def test_the_placeholder_names_recall_and_a_tool_only_if_a_new_call_is_safe(self):
         long = words(500)
         page = tool("Page", name="page", ephemeral=1, read_only=True)(lambda: long)
         act = tool("Act", name="act", ephemeral=1)(lambda: long)
@@ -180,7 +178,7 @@ class TestEphemeral(test_loop.TestLoop):
             assert ("recall" in [t.name for t in agent.toolset()]) == (kind is Agent)
 
     @given(logs, prices)
-    def test_what_is_hidden_once_stays_hidden_but_for_what_only_one_look_had_due(self, log, prices):
+    def test_committed_pruning_is_permanent(self, log, prices):
         committed = set()
         for at in range(len(log) + 1):
             hidden = Pruning(log[:at], rules_of(*prices)).catch_up().hidden
@@ -188,18 +186,18 @@ class TestEphemeral(test_loop.TestLoop):
             committed = hidden
 
     @given(logs, prices)
-    def test_a_fold_that_goes_on_with_a_log_prunes_as_one_from_its_beginning(self, log, prices):
+    def test_an_incremental_fold_prunes_the_same_results_as_a_new_one(self, log, prices):
         agent = Ephemeral(llm=ScriptedModel())
         for record in log:
             agent.record(record)
-            kept = agent.fold(Pruning, rules_of(*prices))
-            anew = Pruning(agent.log, rules_of(*prices)).catch_up()
-            assert (kept.hidden, kept.due) == (anew.hidden, anew.due)
+            incremental = agent.fold(Pruning, rules_of(*prices))
+            fresh = Pruning(agent.log, rules_of(*prices)).catch_up()
+            assert (incremental.hidden, incremental.due) == (fresh.hidden, fresh.due)
             messages = agent.messages
-            assert kept.hide(messages, placeholder) == anew.hide(messages, placeholder)
+            assert incremental.hide(messages, placeholder) == fresh.hide(messages, placeholder)
 
     @given(logs, prices)
-    def test_the_newest_n_of_each_tool_and_what_was_not_seen_stay(self, log, prices):
+    def test_the_newest_n_results_of_each_tool_and_unseen_results_are_retained(self, log, prices):
         stale = stale_results(log, *prices)
         last = max(
             (at for at, one in enumerate(log) if isinstance(one, AssistantMessage)), default=0
@@ -216,7 +214,7 @@ class TestEphemeral(test_loop.TestLoop):
 
 
 class InterruptedOnce(list):
-    """Messages of which only the first is read before Ctrl-C, once."""
+    """Messages that raise KeyboardInterrupt once, after the first message is read."""
 
     interrupts = 1
 
@@ -232,7 +230,7 @@ class InterruptedOnce(list):
                 raise KeyboardInterrupt
 
 
-def test_an_interruption_while_results_are_hidden_shows_no_message_twice():
+def test_an_interruption_during_pruning_duplicates_no_message():
     fold = Pruning([], CacheRules())
     messages = InterruptedOnce([UserMessage("a"), UserMessage("b"), UserMessage("c")])
     fold.hide([*messages][:1], placeholder)

@@ -1,4 +1,4 @@
-"""Gates as one table: a rule or a hook, a call, what is said of the call, and what ran."""
+"""Gates: a table of rules and hooks, calls, resulting states, and executed calls."""
 
 import asyncio
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ class Names(RootModel[list[str]]): ...
 
 
 class Order(BaseModel):
-    """What its serializers say is not what it holds."""
+    """A model whose serializers hide its fields."""
 
     to: str = Field("all@corp.com", exclude=True)
     model_config = ConfigDict(extra="allow")
@@ -80,11 +80,11 @@ class Parcel:
 
 
 class Opaque:
-    """What no rule can look into."""
+    """A value that rules cannot inspect."""
 
 
 def agent_with(bases, gates, script, **settings):
-    """An agent with these rules and hooks, and the list of what has run."""
+    """Return an agent with the rules and hooks, and the list of executed calls."""
     ran = []
 
     @tool("Run a command")
@@ -116,8 +116,8 @@ def agent_with(bases, gates, script, **settings):
         ran.append(priority)
 
     @tool("Take one after the other")
-    def take(each: Iterable[str]) -> None:
-        ran.append(list(each))
+    def take(items: Iterable[str]) -> None:
+        ran.append(list(items))
 
     @tool("Repeat")
     def repeat(count: int | bool) -> None:
@@ -143,8 +143,8 @@ def agent_with(bases, gates, script, **settings):
     return agent, ran
 
 
-def says(said):
-    return Hook("PreToolUse", lambda data: said)
+def returns(verdict):
+    return Hook("PreToolUse", lambda data: verdict)
 
 
 def no_rm(data):
@@ -187,15 +187,15 @@ def no_true(data):
 BASH, WIPE, SEND = call("bash", command="ls"), call("wipe", path="tmp"), call("send")
 BUY = call("send", Subject="buy", subject="harmless")
 SEND_ALL = call("send_all", letters=[{}])
-TAKE, UPLOAD = call("take", each=["a", "b"]), call("upload", data="/////w==")
+TAKE, UPLOAD = call("take", items=["a", "b"]), call("upload", data="/////w==")
 DRAW = call("draw", shape="round", colour="blue")
-TO_RM = says({"updatedInput": {"command": "rm x"}})
-TO_LS = says({"updatedInput": {"command": "ls"}})
+TO_RM = returns({"updatedInput": {"command": "rm x"}})
+TO_LS = returns({"updatedInput": {"command": "ls"}})
 NO_TRUE = Hook("PreToolUse", no_true)
 NO_RM = Hook("PreToolUse", no_rm)
 DENY, ALLOW = {"decision": "deny"}, {"decision": "allow"}
 TABLE = [
-    # a rule sees what the function gets: defaults, aliases, normalized values
+    # rules match the arguments of the function: defaults, aliases, normalized values
     (Rule("deny", "send", {"to": "all@*"}), SEND, "denied", []),
     (Rule("deny", "send", {"to": "all@*"}), call("send", to="ALL@corp.com"), "denied", []),
     (Rule("deny", "send", {"to": "all@*"}), call("send", to="anna"), "completed", ["anna"]),
@@ -206,12 +206,12 @@ TABLE = [
     (Rule("deny", "send", lambda arguments: arguments["by"]["name"] == "Anna"), SEND, "denied", []),
     (Rule("deny", "send", {"more": "x"}), call("send", more="x"), "denied", []),
     (Rule("deny", "wipe", {"path": "/"}), call("wipe"), "denied", []),
-    # an extra hides no argument that has its name
+    # an extra field does not hide an argument of the same name
     (Rule("deny", "send", {"subject": "buy"}), BUY, "denied", []),
     (Rule("ask", "send", {"subject": "buy"}), BUY, "awaiting_approval", []),
     (Rule("deny", "send", lambda arguments: arguments["subject"] == "buy"), BUY, "denied", []),
     (Rule("deny", "send", {"letter": "all@*"}), call("send", letter="x"), "denied", []),
-    # no serializer hides an argument
+    # a serializer does not hide an argument
     (Rule("deny", "order", {"to": "all@*"}), call("order"), "denied", []),
     (Rule("deny", "order", {"order": "all@*"}), call("order"), "denied", []),
     (Rule("deny", "post", {"parcel": "all@*"}), call("post", parcel={}), "denied", []),
@@ -223,26 +223,26 @@ TABLE = [
         "denied",
         [],
     ),
-    # an argument can be read once for all rules, and once more by the function
+    # an iterator is consumed once for all rules, and again by the function
     (
-        [Rule("deny", "take", {"each": glob}) for glob in ("x", "y")],
+        [Rule("deny", "take", {"items": glob}) for glob in ("x", "y")],
         TAKE,
         "completed",
         [["a", "b"]],
     ),
-    ([Rule("deny", "take", {"each": glob}) for glob in ("x", "b")], TAKE, "denied", []),
-    (Rule("deny", "take", {"each": "x"}), call("take", each=["a", 5]), "denied", []),
-    # a rule about what is no text counts unless it allows
+    ([Rule("deny", "take", {"items": glob}) for glob in ("x", "b")], TAKE, "denied", []),
+    (Rule("deny", "take", {"items": "x"}), call("take", items=["a", 5]), "denied", []),
+    # deny and ask rules match values that are not text; allow rules do not
     (Rule("deny", "upload", {"data": "x"}), UPLOAD, "denied", []),
     (Rule("ask", "upload", {"data": "x"}), UPLOAD, "awaiting_approval", []),
     ([Rule("allow", "upload", {"data": "*"})], UPLOAD, "completed", [b"\xff\xff\xff\xff"]),
-    # a rule about what is no plain data counts unless it allows
+    # deny and ask rules match values that are not plain data; allow rules do not
     (Rule("deny", "draw", {"shape": "x"}), DRAW, "denied", []),
     (Rule("ask", "draw", {"shape": "x"}), DRAW, "awaiting_approval", []),
     ([Rule("deny", "draw", {"colour": "red"}), Rule("allow", "draw")], DRAW, "completed", ["blue"]),
     ([Rule("ask"), Rule("allow", "draw", {"shape": "*"})], DRAW, "awaiting_approval", []),
     (Rule("deny", "draw", lambda arguments: arguments["shape"].size > 5), DRAW, "denied", []),
-    # lists and nested models: a glob matches anything in them
+    # in lists and nested models, a glob matches any value
     (Rule("deny", "send", {"copies": "bo*"}), call("send", copies=["a", "bob"]), "denied", []),
     (
         Rule("deny", "send", {"copies": "bo*"}),
@@ -255,19 +255,19 @@ TABLE = [
     (Rule("deny", "send_all", {"letters": "all@*"}), call("send_all", letters=[{}]), "denied", []),
     (Rule("deny", "send_all", {"priority": "1"}), call("send_all", letters=[{}]), "denied", []),
     (Rule("deny", "greet", {"names": "bob"}), call("greet", names=["bob"]), "denied", []),
-    # a rule that allows has to match all of a list, and no more than plain text
+    # an allow rule must match every item of a list, and only plain text
     ([Rule("ask"), Rule("allow")], BASH, "awaiting_approval", []),
-    (says([]), BASH, "denied", []),
-    (says({"decision": None}), BASH, "denied", []),
-    # the arguments that a hook gives
-    (says({"updatedInput": None}), WIPE, "completed", ["tmp"]),
-    (says({"updatedInput": None, **ALLOW}), WIPE, "completed", ["tmp"]),
-    (says({"updatedInput": {"path": "x"}}), WIPE, "completed", ["x"]),
-    (says({"updatedInput": {}}), WIPE, "completed", ["/"]),
-    (says({"updatedInput": []}), WIPE, "denied", []),
-    (says({"updatedInput": "x"}), WIPE, "denied", []),
-    (says({"updatedInput": False}), WIPE, "denied", []),
-    (says({"updatedInput": {"path": 5}}), WIPE, "failed", []),
+    (returns([]), BASH, "denied", []),
+    (returns({"decision": None}), BASH, "denied", []),
+    # arguments changed by a hook
+    (returns({"updatedInput": None}), WIPE, "completed", ["tmp"]),
+    (returns({"updatedInput": None, **ALLOW}), WIPE, "completed", ["tmp"]),
+    (returns({"updatedInput": {"path": "x"}}), WIPE, "completed", ["x"]),
+    (returns({"updatedInput": {}}), WIPE, "completed", ["/"]),
+    (returns({"updatedInput": []}), WIPE, "denied", []),
+    (returns({"updatedInput": "x"}), WIPE, "denied", []),
+    (returns({"updatedInput": False}), WIPE, "denied", []),
+    (returns({"updatedInput": {"path": 5}}), WIPE, "failed", []),
     (Hook("PreToolUse", take_out), WIPE, "completed", ["tmp"]),
     (Hook("PreToolUse", clear), WIPE, "completed", ["tmp"]),
     (set_to(None), WIPE, "completed", ["tmp"]),
@@ -277,13 +277,13 @@ TABLE = [
     (set_to({"path": object()}), WIPE, "denied", []),
     (set_to({"path": b"\xff"}), WIPE, "denied", []),
     (set_to({"path": nan}), WIPE, "denied", []),
-    (says({"updatedInput": {"path": nan}}), WIPE, "denied", []),
-    (says({"updatedInput": {"count": True}}), call("repeat", count=1), "completed", [True]),
-    (says({"updatedInput": {"count": 1}}), call("repeat", count=True), "completed", [1]),
+    (returns({"updatedInput": {"path": nan}}), WIPE, "denied", []),
+    (returns({"updatedInput": {"count": True}}), call("repeat", count=1), "completed", [True]),
+    (returns({"updatedInput": {"count": 1}}), call("repeat", count=True), "completed", [1]),
     ([NO_TRUE, set_to({"count": True})], call("repeat", count=1), "denied", []),
     (Hook("PreToolUse", lambda data: None), ToolCall("1", "wipe", "[]"), "failed", []),
     (Hook("PreToolUse", cancels_itself), WIPE, "denied", []),
-    # a gate sees the arguments that will run, also where a hook behind it changes them
+    # a gate receives the arguments that will run, including changes of a later hook
     ([NO_RM, TO_RM], BASH, "denied", []),
     ([TO_RM, NO_RM], BASH, "denied", []),
     ([TO_LS, NO_RM], call("bash", command="rm x"), "completed", ["ls"]),
@@ -301,10 +301,10 @@ TABLE = [
     (Hook("PreToolUse", lambda data: DENY, "sh$"), BASH, "denied", []),
     (Hook("PreToolUse", lambda data: DENY, "ba"), BASH, "completed", ["ls"]),
     (Hook("PreToolUse", lambda data: DENY, "("), BASH, "denied", []),
-    # what cannot run is an error, whatever the gates say
+    # a call that cannot run is an error for every verdict of the gates
     (Rule("allow"), call("bash", cmd="ls"), "failed", []),
-    (says({"decision": "allow"}), call("nothing"), "failed", []),
-    ([says({"decision": "ask"}), Rule("ask")], call("bash"), "failed", []),
+    (returns({"decision": "allow"}), call("nothing"), "failed", []),
+    ([returns({"decision": "ask"}), Rule("ask")], call("bash"), "failed", []),
 ]
 
 
@@ -312,13 +312,18 @@ class TestGate(test_loop.TestLoop):
     agent_class = Gate
 
     @pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
-    @pytest.mark.parametrize(("gates", "asked", "said", "ran"), TABLE)
-    async def test_what_gates_say_of_a_call_and_what_ran(self, bases, gates, asked, said, ran):
+    @pytest.mark.parametrize(("gates", "requested", "state", "executed"), TABLE)
+    async def test_the_gates_determine_the_state_of_a_call_and_its_execution(
+        self, bases, gates, requested, state, executed
+    ):
         gates = gates if isinstance(gates, list) else [gates]
-        agent, did = agent_with(bases, gates, [asked, "ok"], approval_mode="auto")
+        agent, ran = agent_with(bases, gates, [requested, "ok"], approval_mode="auto")
         await agent.run("go")
-        [state] = agent.conversation.states.values()
-        assert (state.state, repr(did)) == (said, repr(ran))  # 1 is no True
+        [call_state] = agent.conversation.states.values()
+        assert (call_state.state, repr(ran)) == (
+            state,
+            repr(executed),
+        )  # repr distinguishes 1 from True
 
     @pytest.mark.parametrize(
         ("glob", "copies", "ran"),
@@ -332,7 +337,7 @@ class TestGate(test_loop.TestLoop):
             ("*", [{"a": "b"}], False),
         ],
     )
-    async def test_a_rule_that_allows_matches_all_of_a_list(self, glob, copies, ran):
+    async def test_an_allow_rule_must_match_every_item_of_a_list(self, glob, copies, ran):
         done = []
 
         @tool("Send")
@@ -348,11 +353,11 @@ class TestGate(test_loop.TestLoop):
         assert bool(done) is ran
 
     @pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
-    async def test_the_model_reads_the_reason_of_the_first_denial(self, bases):
+    async def test_the_reason_of_the_first_denial_is_returned_to_the_model(self, bases):
         denials = [
-            says({"decision": "allow", "reason": "It may."}),
-            says({"decision": "deny", "reason": "First."}),
-            says({"decision": "deny", "reason": "Second."}),
+            returns({"decision": "allow", "reason": "It may."}),
+            returns({"decision": "deny", "reason": "First."}),
+            returns({"decision": "deny", "reason": "Second."}),
         ]
         agent, _ = agent_with(bases, denials, [BASH, "ok"])
         await agent.run("go")
@@ -370,7 +375,7 @@ class TestGate(test_loop.TestLoop):
             {"required": [5]},
         ],
     )
-    async def test_a_call_of_a_tool_whose_schema_is_broken_is_an_error_result(self, bases, broken):
+    async def test_a_call_of_a_tool_with_an_invalid_schema_is_an_error_result(self, bases, broken):
         served = Tool("served", "From a server", {"type": "object", **broken})
         llm = ScriptedModel(call("served", x=1), "ok")
         agent = type("Serving", bases, {})(llm=llm, tools=[served])
@@ -378,7 +383,7 @@ class TestGate(test_loop.TestLoop):
         [result] = [message for message in agent.messages if isinstance(message, ToolMessage)]
         assert result.is_error
 
-    async def test_an_answer_that_cancels_itself_is_a_no(self):
+    async def test_a_callback_that_cancels_itself_denies_the_call(self):
         agent, ran = agent_with(
             (Approval, Agent), [], [BASH, "ok"], approval_callback=cancels_itself
         )
@@ -387,7 +392,7 @@ class TestGate(test_loop.TestLoop):
         assert results(agent)[0].startswith("Denied")
 
     @pytest.mark.parametrize("gate", ["hook", "callback"])
-    async def test_a_run_that_is_cancelled_while_a_gate_waits_ends(self, gate):
+    async def test_a_run_cancelled_while_a_gate_waits_ends(self, gate):
         waits = asyncio.Event()
 
         async def wait(*_):
@@ -416,10 +421,10 @@ class TestGate(test_loop.TestLoop):
 
     @pytest.mark.parametrize("seam", ["call_tools", "call_tool"])
     @pytest.mark.parametrize("gates", [(Approval,), (Hooks,), (Hooks, Approval)])
-    async def test_a_call_that_was_changed_after_it_was_judged_does_not_run(self, gates, seam):
+    async def test_a_call_changed_after_its_judgment_does_not_run(self, gates, seam):
         class Changing(test_loop.Loop):
             async def call_tools(self, calls):
-                changed = [changed_call(each) for each in calls]
+                changed = [changed_call(call) for call in calls]
                 return await super().call_tools(changed if seam == "call_tools" else calls)
 
             async def call_tool(self, call):
@@ -435,12 +440,12 @@ class TestGate(test_loop.TestLoop):
         assert "changed after it had been judged" in results(agent)[0]
 
     @pytest.mark.parametrize("gates", [(Gate,), (Approval,), (Hooks,)])
-    async def test_a_call_that_nobody_judged_and_no_reply_has_is_denied(self, gates):
+    async def test_a_call_without_a_judgment_or_a_reply_is_denied(self, gates):
         agent, ran = agent_with((*gates, Agent), [], ["ok"], **auto(gates))
-        said = await agent.call_tool(ToolCall("mine", "bash", '{"command": "ls"}'))
-        assert (said.origin, "changed after" in said.text, ran) == ("denied", True, [])
+        result = await agent.call_tool(ToolCall("mine", "bash", '{"command": "ls"}'))
+        assert (result.origin, "changed after" in result.text, ran) == ("denied", True, [])
 
-    async def test_a_mixin_may_add_calls_that_the_model_did_not_ask_for(self):
+    async def test_a_mixin_may_add_calls_to_those_of_the_model(self):
         class Looking(test_loop.Loop):
             async def call_tools(self, calls):
                 extra = ToolCall("mine", "bash", '{"command": "pwd"}')
@@ -454,7 +459,7 @@ class TestGate(test_loop.TestLoop):
         ("bases", "settings", "ran"),
         [
             ((), {}, ["ls", "pwd"]),
-            ((Hooks,), {"hooks": [says(None)]}, ["ls", "pwd"]),
+            ((Hooks,), {"hooks": [returns(None)]}, ["ls", "pwd"]),
             ((Hooks,), {"hooks": [Hook("PreToolUse", no_pwd, "bash")]}, ["ls"]),
             ((Approval,), {"approval_mode": "auto"}, ["ls", "pwd"]),
             ((Approval,), {"approval_callback": lambda call, why: True}, ["ls", "pwd"]),
@@ -463,7 +468,7 @@ class TestGate(test_loop.TestLoop):
         ],
     )
     @pytest.mark.parametrize("ending", ["", "Stop", "TaskComplete", "external", "late"])
-    async def test_a_call_that_a_mixin_adds_is_judged_like_others_however_it_ends(
+    async def test_a_call_added_by_a_mixin_is_judged_like_others_for_every_ending(
         self, bases, settings, ran, ending
     ):
         class Looking(test_loop.Loop):
@@ -498,7 +503,7 @@ class TestGate(test_loop.TestLoop):
         assert did == ran
         assert len(after) == (len(ran) if Hooks in bases else 0)
 
-    async def test_a_call_that_turns_valid_during_its_turn_does_not_run(self):
+    async def test_a_call_that_becomes_valid_during_its_turn_does_not_run(self):
         served = Tool("served", "From a server", {"type": "object", "required": ["x"]})
         ran = []
 
@@ -520,7 +525,7 @@ class TestGate(test_loop.TestLoop):
         assert ran == []
         assert results(agent)[1].startswith("x: Field required")
 
-    async def test_a_gate_of_one_s_own_has_its_say_beside_the_others(self):
+    async def test_a_custom_gate_denies_a_call_in_any_combination_of_gates(self):
         class NoPushes(Gate):
             async def judge(self, judgment: Judgment) -> Judgment:
                 judgment = await super().judge(judgment)
@@ -528,7 +533,7 @@ class TestGate(test_loop.TestLoop):
                     return judgment.or_stricter(Verdict.DENY, "Nothing is pushed.")
                 return judgment
 
-        to_push = says({"updatedInput": {"command": "git push"}, "decision": "allow"})
+        to_push = returns({"updatedInput": {"command": "git push"}, "decision": "allow"})
         for gates in [
             (NoPushes,),
             (NoPushes, Hooks),
@@ -548,10 +553,10 @@ def auto(gates):
 
 
 MATCHERS = [
-    # what is about all names
+    # all names
     ("", "bash", True),
     ("*", "mcp__git__push", True),
-    # exact names, and lists of them
+    # exact names and lists of names
     ("bash", "bash", True),
     ("bash", "bash_output", False),
     ("ash", "bash", False),
@@ -565,7 +570,7 @@ MATCHERS = [
     ("code-reviewer", "senior-code-reviewer", False),
     ("mcp__git", "mcp__git__push", False),
     ("mcp__git__push", "mcp__git__push", True),
-    # anything else is a regular expression, found anywhere
+    # other matchers are regular expressions, searched anywhere in the name
     ("^mcp__git", "mcp__git__push", True),
     ("mcp__git__.*", "mcp__git__push", True),
     ("git__.", "mcp__git__push", True),
@@ -583,11 +588,11 @@ MATCHERS = [
 
 
 @pytest.mark.parametrize(("matcher", "name", "fires"), MATCHERS)
-def test_a_matcher_is_about_the_names_that_it_is_about_in_claude_code(matcher, name, fires):
+def test_a_matcher_matches_the_same_names_as_in_claude_code(matcher, name, fires):
     assert fires_for(matcher, name) is fires
 
 
-# ---- a gate judges the call that runs, in any order of gates
+# ---- gates judge the call that runs, in any order of gates
 
 
 class Changer(Gate):
@@ -628,7 +633,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(c.__name__ for c in order))
-async def test_no_order_of_gates_runs_a_changed_call_that_one_of_them_denies(order):
+async def test_a_changed_call_denied_by_one_gate_runs_in_no_order_of_gates(order):
     bases = type("Gates", (*order, Agent), {})
     settings = {}
     for gate in order:
@@ -658,7 +663,7 @@ class Skips(Gate):
 
 @pytest.mark.parametrize("gate", [LateChanger, NoJudgment, Skips])
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_gate_that_breaks_the_rules_denies(gate, first):
+async def test_a_gate_that_violates_the_protocol_denies_the_call(gate, first):
     order = (gate, Approval, Agent) if first else (Approval, gate, Agent)
     bases = type("Gates", order, {})
     agent, ran = acting(bash("ls"), "done", kind=bases, approval_mode="auto")
@@ -667,7 +672,7 @@ async def test_a_gate_that_breaks_the_rules_denies(gate, first):
     assert "Denied" in agent.messages[2].text
 
 
-async def test_a_hook_judges_again_after_a_later_gate_changed_the_call():
+async def test_a_hook_judges_a_call_again_after_a_later_gate_changes_it():
     seen = []
     hook = Hook("PreToolUse", lambda data: seen.append(data["tool_input"]["command"]))
     bases = type("Gates", (Hooks, Changer, Agent), {})

@@ -1,4 +1,4 @@
-"""InstructionFiles: the text of files comes right after the system prompt, in every request."""
+"""InstructionFiles: the contents of the files follow the system prompt in every request."""
 
 import os
 from contextlib import suppress
@@ -24,9 +24,9 @@ def folder(tmp_path):
 
 class TestInstructionFiles(test_loop.TestLoop):
     agent_class = InstructionFiles
-    largest_fork = 1200  # its list of names included
+    largest_fork = 1200  # includes the list of names
 
-    async def test_a_system_prompt_by_a_function_comes_first_if_there_is_one(self, folder):
+    async def test_a_system_prompt_returned_by_a_function_precedes_the_files(self, folder):
         llm = ScriptedModel("one", "two")
         texts = iter(["", "Be good."])
         settings = {"system_prompt": lambda agent: next(texts), "instruction_dir": folder}
@@ -36,7 +36,7 @@ class TestInstructionFiles(test_loop.TestLoop):
         firsts = [[text[:8] for text in shown(request)[:2]] for request in llm.requests]
         assert firsts == [[INTRO[:8], "x"], ["Be good.", INTRO[:8]]]
 
-    async def test_it_stands_right_after_the_system_prompt_in_every_request(self, folder):
+    async def test_the_files_follow_the_system_prompt_in_every_request(self, folder):
         llm = ScriptedModel(call("add", a=1, b=2), "3", "again")
         agent = InstructionFiles(
             llm=llm, tools=[add], system_prompt="Be good.", instruction_dir=folder
@@ -51,13 +51,13 @@ class TestInstructionFiles(test_loop.TestLoop):
         assert "tabs" not in repr(agent.log)
 
     @pytest.mark.parametrize("files", [(), ("none.md",), ("AGENTS.md/none.md",), ("empty.md",)])
-    async def test_with_nothing_to_show_there_is_no_message(self, files, folder):
+    async def test_without_file_contents_there_is_no_message(self, files, folder):
         (folder / "empty.md").write_bytes(b"\xef\xbb\xbf \r\n")
         llm = ScriptedModel("ok")
         await InstructionFiles(llm=llm, instruction_files=files, instruction_dir=folder).query("x")
         assert shown(llm.requests[0]) == ["x"]
 
-    async def test_several_files_stand_under_their_names_in_the_order_asked_for(self, folder):
+    async def test_files_appear_under_their_names_in_the_configured_order(self, folder):
         (folder / "docs").mkdir()
         (folder / "docs" / "rules.md").write_text("Café rules 😀", encoding="utf-8")
         (other := folder / "other.md").write_text("Other", encoding="utf-8")
@@ -70,11 +70,11 @@ class TestInstructionFiles(test_loop.TestLoop):
             f"{INTRO}\n\n## docs/rules.md\n\nCafé rules 😀\n\n## {other}\n\nOther"
             "\n\n## AGENTS.md\n\nUse tabs."
         )
-        assert (await agent.context())[0].text == whole, "and no text twice"
+        assert (await agent.context())[0].text == whole, "duplicate texts are omitted"
         short = (await agent.fork(instruction_tokens=10).context())[0].text
-        assert short == clip(whole, 40), "without its middle, and it says so"
+        assert short == clip(whole, 40), "the truncation of the middle is marked"
 
-    async def test_what_cannot_be_read_as_text_is_an_error_that_names_it(self, folder):
+    async def test_an_unreadable_file_is_an_error_that_names_the_file(self, folder):
         (folder / "bad.md").write_bytes(b"\xff\xfeh\0i\0")
         (folder / "notes").mkdir()
         for name in ("bad.md", "notes"):
@@ -83,7 +83,7 @@ class TestInstructionFiles(test_loop.TestLoop):
                     llm=ScriptedModel(), instruction_files=[name], instruction_dir=folder
                 )
 
-    async def test_a_change_of_the_file_shows_when_it_is_read_again_and_in_forks(self, folder):
+    async def test_a_changed_file_takes_effect_in_forks_and_after_read_instructions(self, folder):
         llm = ScriptedModel("one", "two", "three")
         agent = InstructionFiles(llm=llm, instruction_dir=folder)
         await agent.query("x")
@@ -96,7 +96,7 @@ class TestInstructionFiles(test_loop.TestLoop):
             assert "Use spaces." in again[0].text
 
     @pytest.mark.parametrize("bases", [(InstructionFiles, Agent), (Agent, InstructionFiles)])
-    async def test_a_summary_neither_contains_nor_replaces_it(self, bases, folder):
+    async def test_a_summary_neither_contains_nor_replaces_the_files(self, bases, folder):
         agent = type("Remembering", bases, {})(
             llm=summarizing(*(call("read", n=n) for n in range(6)), "done"),
             tools=[read],
@@ -127,10 +127,10 @@ class TestInstructionFiles(test_loop.TestLoop):
         assert "Use tabs." in shown(agent.llm.requests[0])[0]
 
     @pytest.mark.skipif(os.name != "posix", reason="needs links")
-    async def test_it_follows_no_link_out_of_its_folder(self, tmp_path):
+    async def test_links_out_of_the_folder_are_not_followed(self, tmp_path):
         (tmp_path / "secret.txt").write_text("the secret")
         (folder := tmp_path / "project").mkdir()
         (folder / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
-        with suppress(ValueError):  # a clear refusal is as good
+        with suppress(ValueError):  # an explicit error is acceptable, too
             agent = InstructionFiles(llm=ScriptedModel(), instruction_dir=folder)
             assert "the secret" not in repr(await agent.context())

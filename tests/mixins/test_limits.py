@@ -1,4 +1,4 @@
-"""Limits: a run ends at its limits, during the run, and says what it has done."""
+"""Limits: a run ends at its limits, during the run, and reports its progress."""
 
 import asyncio
 import time
@@ -30,11 +30,11 @@ from . import late, results
 class Limited(Limits, Agent): ...
 
 
-PRICES = {"scripted": Price(input=100_000, output=100_000)}  # 0.1 a token
+PRICES = {"scripted": Price(input=100_000, output=100_000)}  # 0.1 per token
 
 
 class EveryLimit(Limits):
-    """All limits are set, and far away: the loop's contract holds all the same."""
+    """An agent with very high limits, which fulfills the contract of the loop."""
 
     max_requests = max_tokens = max_tool_calls = max_tool_failures = 10_000
     max_seconds = 10_000.0
@@ -45,7 +45,7 @@ def reply(*calls, text="", used=10, model=None):
 
 
 def again(messages, tools):
-    """A model that never ends by itself."""
+    """A model that never stops calling tools."""
     return reply(call("add", a=1, b=len(messages)), text=f"step {len(messages)}")
 
 
@@ -59,7 +59,7 @@ def is_closed(agent):
 
 ADD, DONE = call("add", a=1, b=1), call("done", message="fine")
 BAD, WRONG = call("fail"), call("add", a="one", b=1)
-EDGES = [  # the limit, and the requests and the calls until then
+EDGES = [  # the limit, its value, and the number of requests and calls until the end
     ("requests", 1, 1, 1),
     ("requests", 2, 2, 2),
     ("requests", 5, 5, 5),
@@ -83,7 +83,7 @@ class TestEveryLimit(test_loop.TestLoop):
     agent_class = EveryLimit
 
     @pytest.mark.parametrize(("limit", "most", "requests", "ran"), EDGES)
-    async def test_each_limit_at_its_edge(self, limit, most, requests, ran):
+    async def test_every_limit_ends_the_run_exactly_at_its_value(self, limit, most, requests, ran):
         agent = limited(again, prices=PRICES, **{f"max_{limit}": most})
         result = await agent.run("x")
         assert result.stop_reason == f"limit:{limit}"
@@ -91,7 +91,7 @@ class TestEveryLimit(test_loop.TestLoop):
         assert sum(isinstance(record, ToolStart) for record in agent.log) == ran
         assert is_closed(agent)
 
-    async def test_a_call_that_cancels_itself_leaves_the_run_going(self):
+    async def test_a_call_that_cancels_itself_does_not_end_the_run(self):
         @tool("Look")
         async def look() -> str:
             asyncio.current_task().cancel()
@@ -101,7 +101,7 @@ class TestEveryLimit(test_loop.TestLoop):
         assert await agent.query("x") == "ok"
         assert results(agent) == [OUTCOME_UNKNOWN]
 
-    async def test_a_success_of_another_tool_ends_no_streak(self):
+    async def test_a_success_of_another_tool_does_not_reset_the_failure_count(self):
         for turns, reason in (
             ([BAD, ADD], "limit:tool_failures"),
             ([WRONG, WRONG, ADD], "completed"),
@@ -109,7 +109,7 @@ class TestEveryLimit(test_loop.TestLoop):
             agent = limited(*turns * 3, "ok", tools=[fail, add], max_tool_failures=3)
             assert (await agent.run("x")).stop_reason == reason
 
-    async def test_done_is_no_call_and_not_believed_if_others_did_not_run(self):
+    async def test_done_counts_as_no_call_and_is_ignored_if_other_calls_did_not_run(self):
         for turns, limit, end in (
             ([reply(ADD), reply(DONE)], {"max_tokens": 15}, "done"),
             ([reply(ADD), reply(DONE)], {"max_tool_calls": 1, "max_requests": 2}, "done"),
@@ -120,13 +120,13 @@ class TestEveryLimit(test_loop.TestLoop):
             assert (await agent.run("x")).stop_reason == end
             assert len(agent.llm.requests) == len(turns)
 
-    async def test_a_call_that_a_limit_keeps_from_running_counts_as_denied(self):
+    async def test_a_call_prevented_by_a_limit_counts_as_denied(self):
         agent = limited([ADD, ADD], "ok", max_tool_calls=1)
         await agent.run("x")
         states = [state.state for state in agent.conversation.states.values()]
         assert states == ["completed", "denied"]
 
-    async def test_each_run_counts_from_zero_and_so_does_one_that_goes_on(self):
+    async def test_every_run_counts_from_zero_even_a_continued_one(self):
         agent = limited(again, max_requests=2)
         for prompt in ("x", None, "y", None):
             result = await agent.run(prompt)
@@ -136,7 +136,7 @@ class TestEveryLimit(test_loop.TestLoop):
     @pytest.mark.parametrize("most", [1, 4, 5, 8])
     @pytest.mark.parametrize("bases", [(Limits, Agent), (Agent, Limits)])
     @pytest.mark.parametrize("fails", [False, True])
-    async def test_summaries_count_wherever_the_mixin_stands(self, bases, most, fails):
+    async def test_summary_requests_count_in_any_order_of_the_bases(self, bases, most, fails):
         def model(messages, tools):
             if messages[-1].text == SUMMARY_PROMPT:
                 return RuntimeError("down") if fails else "SUM"
@@ -149,7 +149,7 @@ class TestEveryLimit(test_loop.TestLoop):
         assert most < 5 or fails != any(isinstance(record, Summary) for record in agent.log)
         assert is_closed(agent)
 
-    async def test_what_a_tool_spends_keeps_the_next_call_from_running(self):
+    async def test_tokens_used_by_a_tool_can_prevent_the_next_call(self):
         @tool("Ask a sub-agent", parallel=False)
         async def ask(agent: Loop = Depends(current_agent)) -> str:
             agent.record(SideRequest(Usage(40, 10), "small"))
@@ -164,8 +164,8 @@ class TestEveryLimit(test_loop.TestLoop):
     async def test_max_cost_without_a_price_is_an_error_before_the_first_request(self, prices):
         llm = ScriptedModel("ok", model="my-model")
         agent = Limited(llm=llm, max_cost=1000, prices=prices)
-        told = r"unknown price of 'my-model'.* prices=\{'my-model': Price\(input=\.\.\."
-        with pytest.raises(ValueError, match=told):
+        message = r"unknown price of 'my-model'.* prices=\{'my-model': Price\(input=\.\.\."
+        with pytest.raises(ValueError, match=message):
             await agent.run("x")
         assert llm.requests == []
         agent.prices = {"my-model": Price(1, 1)}
@@ -173,7 +173,7 @@ class TestEveryLimit(test_loop.TestLoop):
         llm = agent.llm = ScriptedModel(with_usage, model="my-model")
         assert (await agent.run()).text == "fine", "run() tries again"
 
-    async def test_a_price_that_turns_out_to_be_unknown_ends_the_run(self):
+    async def test_an_unknown_price_during_the_run_ends_the_run(self):
         agent = limited(reply(ADD, model="a sub-agent's"), max_cost=1000)
         result = await agent.run("x")
         assert result.stop_reason == "limit:cost"
@@ -181,13 +181,13 @@ class TestEveryLimit(test_loop.TestLoop):
         assert len(agent.llm.requests) == 1
         assert is_closed(agent)
 
-    async def test_a_script_costs_nothing_unless_prices_say_otherwise(self):
+    async def test_a_scripted_model_is_free_for_max_cost_unless_prices_include_the_model(self):
         for script in ([call("add", a=1, b=2), "ok"], [reply(ADD), "ok"]):
             assert (await limited(*script, max_cost=0.01).run("x")).text == "ok"
             agent = limited(*script, max_cost=0.01, prices=PRICES)
             assert (await agent.run("x")).stop_reason == "limit:cost"
 
-    async def test_a_model_that_is_replaced_has_its_own_price(self):
+    async def test_a_replacement_model_has_its_own_price(self):
         prices = {"cheap": Price(1, 1), "dear": Price(1_000_000, 1_000_000)}
         llm = ScriptedModel(reply(ADD, used=1000), "ok", model="cheap")
         agent = Limited(llm=llm, tools=[add], max_cost=100, prices=prices)
@@ -201,7 +201,7 @@ class TestEveryLimit(test_loop.TestLoop):
         agent.llm = local
         assert (await agent.run()).text == "ok"
 
-    async def test_what_a_request_leaves_in_its_context_is_there_with_a_limit_of_time_too(self):
+    async def test_context_variables_set_by_a_request_remain_with_a_time_limit(self):
         class Left(Loop):
             async def call_model(self, request):
                 reply = await super().call_model(request)
@@ -215,14 +215,14 @@ class TestEveryLimit(test_loop.TestLoop):
             await Both(llm=ScriptedModel("ok"), max_seconds=seconds).run("go")
             assert mark.get() == "model"
 
-    async def test_a_model_that_hangs_is_stopped(self):
+    async def test_a_model_that_hangs_is_cancelled(self):
         agent = limited(late, "ok", max_seconds=0.05)
         assert (await agent.run("x")).stop_reason == "limit:seconds"
-        assert len(asyncio.all_tasks()) == 1, "the request is stopped"
+        assert len(asyncio.all_tasks()) == 1, "the request is cancelled"
         assert RunUsage(agent.log, None).catch_up().used["requests"] == 0
-        assert (await agent.run()).text == "ok", "run() goes on"
+        assert (await agent.run()).text == "ok", "run() continues"
 
-    async def test_tools_that_hang_are_stopped_and_others_keep_their_results(self):
+    async def test_tools_that_hang_are_cancelled_and_completed_results_are_retained(self):
         calls = [call("hang"), ADD, call("hang")]
         tools = [tool("Hang", name="hang")(lambda: late()), add]
         agent = limited(calls, "ok", tools=tools, max_seconds=0.05)
@@ -232,7 +232,7 @@ class TestEveryLimit(test_loop.TestLoop):
         assert (await agent.run("go on")).text == "ok"
 
     @pytest.mark.parametrize("where", ["model", "tool"])
-    async def test_a_timeout_of_the_model_or_the_tool_itself_is_theirs(self, where):
+    async def test_a_timeout_error_of_the_model_or_a_tool_is_not_a_limit(self, where):
         @tool("Be late")
         async def late() -> None:
             raise TimeoutError("mine")
@@ -243,12 +243,12 @@ class TestEveryLimit(test_loop.TestLoop):
             await agent.run("x")
 
     @pytest.mark.parametrize("most", [0, -1, "5", True])
-    def test_a_limit_that_is_none_says_so(self, most):
+    def test_an_invalid_limit_is_an_error(self, most):
         with pytest.raises(ValueError, match="max_requests"):
             Limits(llm=ScriptedModel(), max_requests=most)
 
 
-async def test_a_clock_that_is_set_during_a_run_does_not_end_it(monkeypatch):
+async def test_a_clock_change_during_a_run_does_not_end_the_run(monkeypatch):
     now = time.time
 
     @tool("Set the clock to tomorrow")

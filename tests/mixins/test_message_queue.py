@@ -1,4 +1,4 @@
-"""MessageQueue: what is sent reaches the model, in this run or in the next, and once."""
+"""MessageQueue: a sent message reaches the model exactly once, in this run or the next."""
 
 import asyncio
 import re
@@ -25,13 +25,13 @@ from ..test_loop import add, shown
 class Steered(MessageQueue, Agent): ...
 
 
-class Kept(MessageQueue, Session, Agent): ...
+class SavedSteered(MessageQueue, Session, Agent): ...
 
 
 class TestMessageQueue(test_loop.TestLoop):
     agent_class = MessageQueue
 
-    async def test_messages_come_before_the_next_model_call_and_a_hidden_one_is_an_event(self):
+    async def test_messages_precede_the_next_request_and_a_hidden_one_is_an_event(self):
         @tool("Send")
         async def send() -> str:
             agent.send("and be quick")
@@ -44,7 +44,7 @@ class TestMessageQueue(test_loop.TestLoop):
         assert [message.hidden for message in llm.requests[1].messages[-2:]] == [False, True]
         assert HiddenUserMessageEvent("remember") in events
 
-    async def test_a_message_during_a_model_call_comes_after_its_reply(self):
+    async def test_a_message_sent_during_a_request_follows_its_reply(self):
         replies = iter([call("add", a=1, b=1), "ok"])
 
         def reply(messages, tools):
@@ -63,7 +63,7 @@ class TestMessageQueue(test_loop.TestLoop):
                 agent.send(empty)
         assert agent.log == []
 
-    async def test_a_message_that_comes_too_late_opens_the_next_run(self):
+    async def test_a_message_sent_during_the_last_request_starts_the_next_run(self):
         def last(messages, tools):
             agent.send("one more thing")
             return "done"
@@ -76,7 +76,7 @@ class TestMessageQueue(test_loop.TestLoop):
             await agent.run()
 
     @pytest.mark.parametrize("how", ["error", "cancel", "interrupt"])
-    async def test_however_the_run_ends_it_is_there_in_the_next(self, how):
+    async def test_a_message_is_part_of_the_next_run_for_every_ending(self, how):
         async def reply(messages, tools):
             if len(llm.requests) > 1:
                 return "ok"
@@ -93,7 +93,7 @@ class TestMessageQueue(test_loop.TestLoop):
         assert "do not forget" in shown(llm.requests[1])
         assert agent.fold(Unread).messages == []
 
-    def test_messages_from_many_threads_all_arrive_once(self):
+    def test_messages_from_many_threads_arrive_exactly_once(self):
         sent = [[f"{n}.{i}" for i in range(50)] for n in range(8)]
         threads = [threading.Thread(target=lambda own=own: [*map(agent.send, own)]) for own in sent]
 
@@ -110,7 +110,7 @@ class TestMessageQueue(test_loop.TestLoop):
         assert sorted(texts) == sorted(["x", "end", *(text for own in sent for text in own)])
         assert all([text for text in texts if text in own] == own for own in sent)
 
-    async def test_a_reminder_comes_every_n_turns(self):
+    async def test_a_reminder_is_sent_every_n_turns(self):
         script, both = [call("add", a=1, b=1)] * 5, [every(2, "remember"), every(3, "three")]
         agent, llm = self.make(*script, "ok", tools=[add], reminders=both)
         await agent.query("x")
@@ -119,13 +119,16 @@ class TestMessageQueue(test_loop.TestLoop):
         assert shown(llm.requests[2])[-1] == "remember"
         assert llm.requests[2].messages[-1].hidden
 
-    async def test_only_what_was_sent_has_a_sent_id_and_a_user_puts_no_reminder_off(self):
+    async def test_only_sent_messages_have_a_sent_id_and_they_postpone_no_reminder(self):
         script = [call("add", a=1, b=1)] * 2
         agent, llm = self.make(*script, "ok", tools=[add], reminders=[every(2, "remember")])
         agent.send("remember")
         await agent.run()
-        said = [m for m in llm.requests[-1].messages if m.text == "remember"]
-        assert [(m.origin, bool(m.sent_id)) for m in said] == [("sent", True), ("reminder", False)]
+        messages = [m for m in llm.requests[-1].messages if m.text == "remember"]
+        assert [(m.origin, bool(m.sent_id)) for m in messages] == [
+            ("sent", True),
+            ("reminder", False),
+        ]
 
     async def test_a_reminder_may_be_a_function_of_the_agent(self):
         def counted(agent):
@@ -137,26 +140,26 @@ class TestMessageQueue(test_loop.TestLoop):
         both = [every(1, counted), every(4, other)]
         agent, llm = self.make(*[call("add", a=1, b=1)] * 4, "ok", tools=[add], reminders=both)
         await agent.query("x")
-        told = [
+        reminders = [
             [text for text in shown(r) if re.match("[0-9]+ |other", text)] for r in llm.requests
         ]
-        assert told[:3] == [[], [], ["5 messages"]], "an empty text is not said"
-        assert told[-1] == ["5 messages", "8 messages", "11 messages", "other"]
+        assert reminders[:3] == [[], [], ["5 messages"]], "an empty text is omitted"
+        assert reminders[-1] == ["5 messages", "8 messages", "11 messages", "other"]
         assert await agent.context() == await agent.context()
 
-    def test_two_reminders_with_one_name_are_refused(self):
+    def test_two_reminders_with_the_same_name_are_rejected(self):
         both = [every(1, lambda agent: "one"), every(2, lambda agent: "two")]
         with pytest.raises(ValueError, match="<lambda>"):
             self.make("ok", reminders=both)
 
-    async def test_a_reminder_by_a_function_is_known_again_after_a_restart(self, tmp_path):
+    async def test_the_interval_of_a_reminder_function_continues_after_a_restart(self, tmp_path):
         def now(agent):
             return f"turn {len(agent.messages)}"
 
         def reopened(*script):
             llm = ScriptedModel(*script)
             settings = {"session": "s", "session_dir": tmp_path, "reminders": [every(2, now)]}
-            return Kept(llm=llm, tools=[add], **settings), llm
+            return SavedSteered(llm=llm, tools=[add], **settings), llm
 
         first, _ = reopened(call("add", a=1, b=1), call("add", a=1, b=1), "ok")
         with first:
@@ -166,7 +169,7 @@ class TestMessageQueue(test_loop.TestLoop):
             await second.query("y")
         assert [text for text in shown(llm.requests[0]) if "turn" in text] == ["turn 5"]
 
-    async def test_a_summary_loses_no_message(self):
+    async def test_a_message_sent_during_a_summary_is_not_lost(self):
         def reply(messages, tools):
             if "Write a summary" in messages[-1].text:
                 agent.send("during the summary")
@@ -179,7 +182,7 @@ class TestMessageQueue(test_loop.TestLoop):
             await agent.query(prompt)
         assert "during the summary" in shown(llm.requests[-1])
 
-    async def test_what_is_sent_after_a_killed_run_is_something_to_do(self):
+    async def test_a_message_sent_after_a_killed_run_continues_the_conversation(self):
         agent, _ = self.make("two")
         agent.log.replace([RunStart(), UserMessage("x"), AssistantMessage("one")])
         agent.send("later")

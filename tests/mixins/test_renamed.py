@@ -1,4 +1,4 @@
-"""Renamed mixins: deprecated names work, and sessions of 0.6.0 are read."""
+"""Renamed mixins: deprecated names work, and sessions of version 0.6.0 remain readable."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Session: the log is a file, which nothing that happens to it or to the process can ruin."""
+"""Session: the log is a file that survives crashes, full disks and concurrent processes."""
 
 import errno
 import gc
@@ -119,7 +119,7 @@ OWN_MARKS = {
 
 
 class SessionAgent(Session, Agent):
-    """What people write."""
+    """A session without fsync, for fast tests."""
 
     session_fsync = False
 
@@ -134,7 +134,7 @@ def lines(folder, name="s"):
 
 
 def saved(folder, name="s"):
-    """The log that the file holds now."""
+    """Return the log that is currently stored in the file."""
     return read_log(session_path(name, folder))
 
 
@@ -146,7 +146,7 @@ def write(folder, *records, name="s", header=HEADER):
 
 
 class Faults:
-    """Stands in for `os` in the store, and lets the n-th call of what touches the disk fail."""
+    """A replacement of `os` in the store in which the n-th disk operation fails."""
 
     NAMES = ("open", "write", "fsync", "ftruncate", "stat")
 
@@ -172,11 +172,11 @@ class Faults:
 
 
 class TestSession(test_loop.TestLoop):
-    """The loop's contract without a file. With one, it is kept by all mixins at once."""
+    """Loop contract without a session file; tests of combined mixins cover sessions with a file."""
 
     agent_class = Session
 
-    async def test_the_next_process_goes_on_where_the_last_one_ended(self, tmp_path):
+    async def test_a_new_process_continues_the_session(self, tmp_path):
         agent, _ = open_session(tmp_path, call("add", a=1, b=2), "3", tools=[add])
         await agent.query("1 + 2?")
         agent.close()
@@ -185,7 +185,7 @@ class TestSession(test_loop.TestLoop):
         assert await again.query("Sure?") == "As I said, 3."
         assert shown(llm.requests[0]) == ["1 + 2?", "", "3", "3", "Sure?"]
 
-    async def test_the_file_has_the_system_prompt_of_each_run_as_text(self, tmp_path):
+    async def test_the_file_contains_the_system_prompt_of_each_run_as_text(self, tmp_path):
         agent, llm = open_session(tmp_path, "one", "two")
         agent.system_prompt = lambda agent: f"After {len(agent.messages)}."
         await agent.query("x")
@@ -196,7 +196,7 @@ class TestSession(test_loop.TestLoop):
         assert starts == ["After 0.", "After 2."]
         assert starts == [request.messages[0].text for request in llm.requests]
 
-    async def test_what_was_cleared_stays_in_the_file_and_out_of_the_log(self, tmp_path):
+    async def test_cleared_messages_remain_in_the_file_but_not_in_the_log(self, tmp_path):
         agent, _ = open_session(tmp_path, "one", "two")
         await agent.query("first")
         agent.clear_history()
@@ -208,12 +208,14 @@ class TestSession(test_loop.TestLoop):
         assert b"first" in b"".join(lines(tmp_path))
 
     @posix
-    def test_everything_is_for_the_owners_eyes_only(self, tmp_path):
+    def test_only_the_owner_may_read_the_folder_and_the_file(self, tmp_path):
         open_session(tmp_path / "new")
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
         assert (tmp_path / "new" / "s.jsonl").stat().st_mode & 0o777 == 0o600
 
-    async def test_it_is_on_disk_before_each_request_and_at_the_end(self, tmp_path, monkeypatch):
+    async def test_the_file_is_synced_before_each_request_and_at_the_end(
+        self, tmp_path, monkeypatch
+    ):
         synced, faults = [], Faults(monkeypatch)
         replies = iter([call("add", a=1, b=1), "2", "x"])
 
@@ -228,14 +230,14 @@ class TestSession(test_loop.TestLoop):
         await off.run("x")
         assert faults.calls.count("fsync") == 3
 
-    def test_a_record_that_cannot_be_written_is_in_neither(self, tmp_path):
+    def test_a_record_that_cannot_be_serialized_is_in_neither_file_nor_log(self, tmp_path):
         agent, _ = open_session(tmp_path)
         with pytest.raises(ValueError, match="serialize"):
             agent.record(UserMessage("x", extra={"x": object()}))
         agent.record(UserMessage("y"))
         assert saved(tmp_path) == agent.log == [UserMessage("y")]
 
-    async def test_a_fork_with_a_name_is_a_new_session_and_overwrites_none(self, tmp_path):
+    async def test_a_fork_with_a_name_is_a_new_session_and_never_overwrites_one(self, tmp_path):
         agent, _ = open_session(tmp_path, lambda m, t: "ok")
         await agent.query("x")
         before = lines(tmp_path)
@@ -291,25 +293,27 @@ class TestSession(test_loop.TestLoop):
         agent, _ = open_session(tmp_path, *["ok"] * 3)
         await agent.query("Before")
         agent.clear_history()
-        assert [(each.title, each.latest) for each in list_sessions(tmp_path)] == [("", "")]
+        assert [(session.title, session.latest) for session in list_sessions(tmp_path)] == [
+            ("", "")
+        ]
         agent.add_note("A note of the program")
         await agent.query("First")
         await agent.query("Second")
         agent.add_note("Another note")
-        assert [(each.title, each.latest) for each in list_sessions(tmp_path)] == [
+        assert [(session.title, session.latest) for session in list_sessions(tmp_path)] == [
             ("First", "Second")
         ]
 
     @pytest.mark.timeout(900)
-    def test_cut_at_a_byte_nothing_else_is_lost_and_nothing_fuses(self, tmp_path):
+    def test_a_file_truncated_at_any_byte_loses_only_its_partial_line(self, tmp_path):
         whole, path = FROZEN.read_bytes(), tmp_path / "s.jsonl"
         for cut in range(0, len(whole) + 1, 1 if SLOW else 23):
-            end = whole.rfind(b"\n", 0, cut) + 1  # of the last whole line
+            end = whole.rfind(b"\n", 0, cut) + 1  # of the last complete line
             path.write_bytes(whole[:end])
-            kept = saved(tmp_path)
+            complete = saved(tmp_path)
             path.write_bytes(whole[:cut])
             agent, llm = open_session(tmp_path, "go on", tools=[add])
-            assert agent.log == kept, cut
+            assert agent.log == complete, cut
             agent.run_sync("and now?")
             assert validate_messages(llm.requests[0].messages) == []
             agent.close()
@@ -318,9 +322,11 @@ class TestSession(test_loop.TestLoop):
             assert all(type(json.loads(line)) is dict for line in lines(tmp_path)[:-1])
 
     @pytest.mark.parametrize("bad", BAD_LINES)
-    async def test_a_bad_line_is_reported_and_the_rest_is_kept(self, tmp_path, caplog, bad):
-        asked = [UserMessage(f"{n}") for n in range(3)]
-        path = write(tmp_path, *asked, bad, AssistantMessage("after"))
+    async def test_an_unreadable_line_is_reported_and_all_others_are_read(
+        self, tmp_path, caplog, bad
+    ):
+        prompts = [UserMessage(f"{n}") for n in range(3)]
+        path = write(tmp_path, *prompts, bad, AssistantMessage("after"))
         before = path.read_bytes()
         agent, _ = open_session(tmp_path, "ok")
         assert path.read_bytes() == before
@@ -331,22 +337,22 @@ class TestSession(test_loop.TestLoop):
         assert await agent.query("go on") == "ok"
         assert path.read_bytes().startswith(before)
 
-    def test_an_entry_that_refers_to_a_lost_line_has_no_effect(self, tmp_path):
+    def test_an_entry_that_refers_to_a_missing_line_has_no_effect(self, tmp_path):
         write(tmp_path, UserMessage("hi"), Withheld(99), Deferred("lost"), Decision("lost", True))
 
-        class Kept(Session, Approval, Agent): ...
+        class SavedApproval(Session, Approval, Agent): ...
 
-        with Kept(llm=ScriptedModel(), session="s", session_dir=tmp_path) as agent:
+        with SavedApproval(llm=ScriptedModel(), session="s", session_dir=tmp_path) as agent:
             assert [message.text for message in agent.messages] == ["hi"]
             assert agent.deferred == ()
 
     @pytest.mark.parametrize("tail", ["\n", "", "\nhalf a li"])
-    def test_what_is_no_session_is_refused_and_left_alone(self, tmp_path, tail):
+    def test_a_file_that_is_not_a_session_is_rejected_and_unchanged(self, tmp_path, tail):
         old = '{"type":"session","schema":1}'
         error = r"0\.5\.0 and older .*agentloop convert"
         for text in ("my notes", "my\nnotes", '{"a":1}', '{"type":"session","schema":3}', old):
             (tmp_path / "s.jsonl").write_text(text + tail)
-            for _ in range(2):  # and the lock is free again
+            for _ in range(2):  # the lock is released after the error
                 with pytest.raises(ValueError, match=error):
                     open_session(tmp_path)
             assert (tmp_path / "s.jsonl").read_text() == text + tail
@@ -355,11 +361,11 @@ class TestSession(test_loop.TestLoop):
     def test_the_header_is_checked_before_the_rest_is_read(self, tmp_path):
         path = tmp_path / "s.jsonl"
         with path.open("wb") as file:
-            file.truncate(1 << 40)  # zeros, which take no room on the disk
+            file.truncate(1 << 40)  # a sparse file of zeros
         with pytest.raises(ValueError, match="not a session of schema 2"):
             open_session(tmp_path)
 
-    def test_a_name_that_is_no_plain_file_name_is_refused(self, tmp_path):
+    def test_a_session_name_must_be_a_plain_file_name(self, tmp_path):
         folder = tmp_path / "sessions"
         agent, _ = open_session(folder)
         for name in BAD_NAMES:
@@ -368,7 +374,7 @@ class TestSession(test_loop.TestLoop):
                     use(session=name)
         assert [path.name for path in tmp_path.rglob("*")] == ["sessions", "s.jsonl"]
 
-    def test_a_closed_agent_records_nothing_and_says_so(self, tmp_path):
+    def test_a_closed_agent_raises_an_error_and_records_nothing(self, tmp_path):
         agent, llm = open_session(tmp_path, "x")
         agent.close()
         agent.close()
@@ -381,19 +387,19 @@ class TestSession(test_loop.TestLoop):
 
     @posix
     @pytest.mark.parametrize("how", ["replaced", "moved away"])
-    async def test_a_file_that_was_replaced_gets_no_record_and_nothing_is_told(self, tmp_path, how):
-        heard = []
-        agent, llm = open_session(tmp_path, "one", "two", listeners=[heard.append])
+    async def test_a_replaced_file_receives_no_record_and_no_event_is_emitted(self, tmp_path, how):
+        events = []
+        agent, llm = open_session(tmp_path, "one", "two", listeners=[events.append])
         await agent.query("first")
-        heard.clear()
+        events.clear()
         path, before = tmp_path / "s.jsonl", lines(tmp_path)
         path.rename(tmp_path / "old")
-        if how == "replaced":  # as an editor does
+        if how == "replaced":  # some editors replace the file
             shutil.copy(tmp_path / "old", path)
         error = r"s\.jsonl was replaced" if how == "replaced" else r"s\.jsonl"
         with pytest.raises(OSError, match=error):
             await agent.run("second")
-        assert (len(llm.requests), heard) == (1, [])
+        assert (len(llm.requests), events) == (1, [])
         assert (tmp_path / "old").read_bytes().split(b"\n") == before
         agent.close()
         (tmp_path / "old").replace(path)
@@ -401,13 +407,13 @@ class TestSession(test_loop.TestLoop):
         assert await again.query("second") == "two"
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-    def test_a_child_process_that_a_tool_has_left_keeps_no_lock(self, tmp_path):
+    def test_a_remaining_child_process_of_a_tool_does_not_hold_the_lock(self, tmp_path):
         agent, _ = open_session(tmp_path)
         read, write = os.pipe()
         child = os.fork()
         if not child:
             os.close(write)
-            os.read(read, 1)  # until the parent closes its end
+            os.read(read, 1)  # until the parent closes the pipe
             os._exit(0)
         os.close(read)
         try:
@@ -421,7 +427,7 @@ class TestSession(test_loop.TestLoop):
 
     @posix
     @pytest.mark.parametrize("way", ["close", "with"])
-    def test_a_child_process_that_closes_the_agent_leaves_it_locked(self, tmp_path, way):
+    def test_a_child_process_that_closes_the_agent_does_not_release_the_lock(self, tmp_path, way):
         agent, _ = open_session(tmp_path)
         child = os.fork()
         if not child:
@@ -447,16 +453,14 @@ class TestSession(test_loop.TestLoop):
         ],
         ids=repr,
     )
-    def test_a_mark_of_ones_own_comes_back_whatever_its_fields(self, tmp_path, value):
+    def test_a_custom_mark_is_restored_with_fields_of_any_type(self, tmp_path, value):
         mark = OWN_MARKS[type(value)](value)
         with open_session(tmp_path)[0] as agent:
             agent.record(mark)
         with open_session(tmp_path)[0] as agent:
             assert agent.log == [mark]
 
-    async def test_what_the_application_keeps_with_a_run_comes_back_whatever_its_names(
-        self, tmp_path
-    ):
+    async def test_extra_data_of_a_run_is_restored_for_any_key(self, tmp_path):
         extra = {"type": "user", "at": 5, "session": "other", "extra": {"hidden": True}}
         agent, _ = open_session(tmp_path, "ok")
         await agent.run("x", extra=extra)
@@ -466,7 +470,7 @@ class TestSession(test_loop.TestLoop):
         assert (again.log[0].extra, again.log[0].session) == (extra, "s")
 
     @posix
-    def test_a_link_to_nothing_is_listed_with_its_error(self, tmp_path):
+    def test_a_broken_link_is_listed_with_its_error(self, tmp_path):
         write(tmp_path, UserMessage("hi"))
         (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nothing")
         titles = {session.name: session.title for session in list_sessions(tmp_path)}
@@ -474,7 +478,7 @@ class TestSession(test_loop.TestLoop):
         assert "No such file" in titles["gone"]
 
     @posix
-    def test_a_session_is_locked_for_other_processes_and_free_after_a_kill(self, tmp_path):
+    def test_a_session_is_locked_for_other_processes_until_the_holder_is_killed(self, tmp_path):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], **pipes) as child:
             assert child.stdout.readline() == b"ready\n"
@@ -485,15 +489,15 @@ class TestSession(test_loop.TestLoop):
             open_session(tmp_path)
 
     @pytest.mark.parametrize("how", [{}, {"lasting": True}, {"lasting": True, "partly": True}])
-    async def test_a_full_disk_loses_nothing_whichever_call_fails(self, tmp_path, monkeypatch, how):
+    async def test_a_full_disk_loses_nothing_at_any_failing_call(self, tmp_path, monkeypatch, how):
         """Fail the n-th disk operation for n = 1, 2, ... until a scenario sees no fault."""
         failed = []
         while "" not in failed:
-            folder, ran, heard, agent = tmp_path / f"{len(failed)}", [], [], None
+            folder, ran, events, agent = tmp_path / f"{len(failed)}", [], [], None
             with monkeypatch.context() as patch:
                 faults = Faults(patch, len(failed) + 1, **how)
                 try:
-                    agent = self.noting(folder, ran, heard)
+                    agent = self.noting(folder, ran, events)
                     await agent.query("one")
                     await agent.query("two")
                     agent.fork(session=f"twin{faults.fail_at}").close()
@@ -501,13 +505,13 @@ class TestSession(test_loop.TestLoop):
                     assert faults.failed
                 failed.append(faults.failed)
                 faults.fail_at = 0
-                agent = agent or self.noting(folder, ran, heard)  # its constructor failed
+                agent = agent or self.noting(folder, ran, events)  # the constructor failed
                 agent.llm = ScriptedModel("all is well")
                 assert await agent.query("And now?") == "all is well", failed
             agent.close()
             again, _ = open_session(folder, "ok")
             assert again.log == agent.log, failed
-            assert {*heard} <= {m.text for m in again.messages}, failed
+            assert {*events} <= {m.text for m in again.messages}, failed
             assert len(ran) == len({*ran}), failed
             await again.query("next")
             assert all(type(json.loads(line)) is dict for line in lines(folder)[:-1])
@@ -516,21 +520,21 @@ class TestSession(test_loop.TestLoop):
         assert {"open", "write", "fsync", "ftruncate"} <= {*failed}
 
     @staticmethod
-    def noting(folder, ran, heard):
+    def noting(folder, ran, events):
         @tool("Note")
         async def note(n: int) -> str:
             ran.append(n)
             return f"noted {n}"
 
-        def hear(event):
+        def listen(event):
             if type(event).__name__ == "ToolResultEvent":
-                heard.append(event.result)
+                events.append(event.result)
 
         script = [[call("note", n=1), call("note", n=2)], "first", call("note", n=3), "second"]
-        settings = {"session_fsync": True, "tools": [note], "listeners": [hear]}
+        settings = {"session_fsync": True, "tools": [note], "listeners": [listen]}
         return open_session(folder, *script, **settings)[0]
 
-    def test_a_reset_that_the_disk_has_no_room_for_leaves_the_old_log(self, tmp_path, monkeypatch):
+    def test_a_reset_that_fails_on_a_full_disk_retains_the_old_log(self, tmp_path, monkeypatch):
         agent, _ = open_session(tmp_path)
         agent.record(UserMessage("precious"))
         with monkeypatch.context() as patch:
@@ -546,7 +550,7 @@ class TestSession(test_loop.TestLoop):
         assert saved(tmp_path) == agent.log
         assert agent.messages == []
 
-    def test_the_session_of_schema_2_is_read_for_ever(self, tmp_path, caplog):
+    def test_a_stored_session_of_schema_2_remains_readable(self, tmp_path, caplog):
         before = Path(shutil.copy(FROZEN, tmp_path / "s.jsonl")).read_bytes()
         agent, _ = open_session(tmp_path)
         assert not caplog.records
@@ -564,7 +568,7 @@ class TestSession(test_loop.TestLoop):
         assert [state.call.id for state in agent.conversation.open_calls] == ["call_3"]
 
 
-async def test_a_subclass_keeps_its_sessions_in_a_database(tmp_path):
+async def test_a_subclass_stores_its_sessions_in_a_database(tmp_path):
     path = Path(__file__).parents[2] / "examples" / "recipes" / "sqlite_sessions.py"
     sqlite = SimpleNamespace(**runpy.run_path(str(path)))
     database = sqlite.Database(tmp_path / "all.db")
@@ -575,7 +579,7 @@ async def test_a_subclass_keeps_its_sessions_in_a_database(tmp_path):
 
     agent = make(call("add", a=1, b=2), "3", "4")
     await agent.query("1 + 2?")
-    for _ in range(2):  # an agent that is refused takes nobody's lock away
+    for _ in range(2):  # a rejected agent does not release the lock of another
         with pytest.raises(SessionLocked):
             make()
     twin = agent.fork(session="twin")
@@ -592,12 +596,12 @@ async def test_a_subclass_keeps_its_sessions_in_a_database(tmp_path):
     database.db.close()
 
 
-# ---- what a session file is
+# ---- session files and other files
 
 
 @posix
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
-def test_a_path_that_is_no_file_is_refused_at_once_and_listed_with_its_error(kind, tmp_path):
+def test_a_path_that_is_not_a_regular_file_is_rejected_and_listed_with_its_error(kind, tmp_path):
     path = tmp_path / "s.jsonl"
     other = tmp_path / "other.txt"
     if kind == "pipe":
@@ -609,7 +613,7 @@ def test_a_path_that_is_no_file_is_refused_at_once_and_listed_with_its_error(kin
         path.symlink_to(other)
     with pytest.raises(ValueError, match=kind):
         open_session(tmp_path)
-    if kind != "link":  # which may be read
+    if kind != "link":  # reading a link is permitted
         with pytest.raises(ValueError, match=kind):
             read_log(path)
         [info] = list_sessions(tmp_path)
@@ -619,7 +623,7 @@ def test_a_path_that_is_no_file_is_refused_at_once_and_listed_with_its_error(kin
 
 
 @pytest.mark.parametrize("change", ["truncated", "appended"])
-def test_a_file_that_is_changed_while_open_gets_no_record(change, tmp_path):
+def test_a_file_changed_while_open_receives_no_record(change, tmp_path):
     agent, _ = open_session(tmp_path)
     agent.record(UserMessage("first"))
     path = tmp_path / "s.jsonl"
@@ -633,7 +637,7 @@ def test_a_file_that_is_changed_while_open_gets_no_record(change, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_worker_neither_writes_to_the_session_nor_keeps_its_lock(tmp_path):
+def test_a_forked_worker_neither_writes_to_the_session_nor_holds_its_lock(tmp_path):
     agent, _ = open_session(tmp_path)
     agent.record(UserMessage("of the parent"))
     read, write = os.pipe()
@@ -643,11 +647,11 @@ def test_a_forked_worker_neither_writes_to_the_session_nor_keeps_its_lock(tmp_pa
         try:
             agent.record(UserMessage("of the worker"))
         except ValueError:
-            os.read(read, 1)  # until the parent closes its end
+            os.read(read, 1)  # until the parent closes the pipe
             os._exit(0)
         os._exit(1)
     os.close(read)
-    agent.session_file = None  # as after a kill: nothing unlocks the file
+    agent.session_file = None  # as after a kill: the file remains locked
     del agent
     gc.collect()
     again, _ = open_session(tmp_path)
@@ -658,7 +662,7 @@ def test_a_forked_worker_neither_writes_to_the_session_nor_keeps_its_lock(tmp_pa
 
 
 @pytest.mark.parametrize("fail_at", range(1, 12))
-def test_a_fork_into_a_session_on_a_full_disk_leaves_no_file(fail_at, tmp_path, monkeypatch):
+def test_a_fork_that_fails_on_a_full_disk_leaves_no_session_file(fail_at, tmp_path, monkeypatch):
     agent, _ = open_session(tmp_path)
     for n in range(4):
         agent.record(UserMessage(str(n)))
@@ -673,9 +677,9 @@ def test_a_fork_into_a_session_on_a_full_disk_leaves_no_file(fail_at, tmp_path, 
 
 
 @posix
-def test_zeros_at_the_end_are_a_truncated_line(
+def test_zeros_at_the_end_of_the_file_count_as_a_truncated_line(
     tmp_path,
-):  # some file systems leave them after a crash
+):  # some file systems append zeros in a crash
     path = tmp_path / "s.jsonl"
     path.write_bytes(FROZEN.read_bytes() + b"\0" * 3)
     assert read_log(path) == read_log(FROZEN)
@@ -694,7 +698,7 @@ def test_a_hole_in_a_sparse_file_is_not_read_into_memory(tmp_path):
     assert peak < 100_000_000
 
 
-def test_a_line_longer_than_a_piece_is_read(tmp_path):
+def test_a_line_longer_than_the_read_buffer_is_read(tmp_path):
     text = "x" * 40_000_000
     write(tmp_path, UserMessage(text), UserMessage("next"))
     agent, _ = open_session(tmp_path)

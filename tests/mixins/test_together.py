@@ -1,4 +1,4 @@
-"""Mixins beside each other: what one adds, hides or changes, the others keep to."""
+"""Combined mixins: additions, deletions and changes of one mixin apply to all others."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def judge(data):
 
 
 @pytest.mark.parametrize("bases", [(Session, MessageQueue, Agent), (MessageQueue, Session, Agent)])
-def test_a_message_sent_into_a_run_is_in_the_session_once(tmp_path, bases):
+def test_a_message_sent_during_a_run_is_saved_in_the_session_once(tmp_path, bases):
     def last_words(messages, tools):
         agent.send("one thing more")
         return "done"
@@ -28,7 +28,7 @@ def test_a_message_sent_into_a_run_is_in_the_session_once(tmp_path, bases):
 
 
 @pytest.mark.parametrize("bases", [(Hooks, MessageQueue, Agent), (MessageQueue, Hooks, Agent)])
-def test_a_message_sent_into_a_run_passes_the_gate_for_prompts(bases):
+def test_a_message_sent_during_a_run_is_checked_by_prompt_hooks(bases):
     @tool("Send")
     def send() -> str:
         agent.send("SECRET")
@@ -40,12 +40,12 @@ def test_a_message_sent_into_a_run_passes_the_gate_for_prompts(bases):
     assert "SECRET" not in str([request.messages for request in llm.requests])
 
 
-def test_what_a_gate_refused_is_in_no_list_of_names():
-    class Kept(Hooks, Agent):
+def test_names_from_a_refused_prompt_are_not_retained_by_compaction():
+    class Budgeted(Hooks, Agent):
         context_budget = 400
 
     llm = ScriptedModel(lambda messages, tools: "order_77 " + "word " * 200)
-    agent = Kept(llm=llm, hooks=[Hook("UserPromptSubmit", judge)])
+    agent = Budgeted(llm=llm, hooks=[Hook("UserPromptSubmit", judge)])
     for prompt in ("order_1", "my password is SECRET_1", *map("order_{}".format, range(2, 9))):
         agent.run_sync(prompt)
     seen = str([request.messages for request in llm.requests])
@@ -54,6 +54,6 @@ def test_what_a_gate_refused_is_in_no_list_of_names():
 
 
 @pytest.mark.parametrize("text", ['5, "result": 6', '[1], "result": [2]'])
-def test_an_answer_cannot_leave_its_place(text):
+def test_an_answer_cannot_escape_the_result_field(text):
     with pytest.raises(Exception, match="JSON"):
         parse_answer(text, int)

@@ -1,4 +1,4 @@
-"""Tracing: spans with the names and parents of OpenTelemetry's conventions."""
+"""Tracing: spans with the names and parents of the OpenTelemetry conventions."""
 
 import asyncio
 import json
@@ -32,17 +32,17 @@ pytest.importorskip("opentelemetry.sdk")
 class Traced(Tracing, Agent): ...
 
 
-# What the conventions' JSON schemas ask of messages and tool definitions:
+# Required fields of messages and tool definitions in the conventions' JSON schemas:
 # https://github.com/open-telemetry/semantic-conventions-genai, gen-ai-input-messages.json,
-# gen-ai-output-messages.json and gen-ai-tool-definitions.json. A part needs its type; one of these
-# types needs this, too. Dashboards drop all of an attribute if a part of it does not fit.
+# gen-ai-output-messages.json and gen-ai-tool-definitions.json. Each part has a type, which requires
+# the fields below. Dashboards drop the complete attribute if one of its parts is invalid.
 PARTS = {"text": {"content"}, "tool_call": {"name"}, "tool_call_response": {"response"}}
 ROLES = {"system", "user", "assistant", "tool"}
 FINISH_REASONS = {"stop", "length", "content_filter", "tool_call", "error"}
 
 
 def messages_of(span, which):
-    """Return the messages in a span's attribute; they keep to the schema."""
+    """Return the messages in a span's attribute after checking them against the schema."""
     messages = json.loads(span.attributes[f"gen_ai.{which}.messages"])
     for message in messages:
         assert message["role"] in ROLES
@@ -50,7 +50,7 @@ def messages_of(span, which):
             assert PARTS[part["type"]] <= part.keys(), part
             assert isinstance(part.get("content", ""), str)
             assert isinstance(part.get("name", ""), str)
-        if which == "output":  # older versions of the schema require it
+        if which == "output":  # required by older versions of the schema
             assert message["finish_reason"] in FINISH_REASONS
     return messages
 
@@ -81,40 +81,39 @@ def parent_of(span, spans):
 class TestTracing(test_loop.TestLoop):
     agent_class = Tracing
 
-    async def test_a_run_has_spans_for_its_requests_and_calls_with_the_right_parents(self, spans):
+    async def test_a_run_has_spans_for_its_requests_and_calls_with_correct_parents(self, spans):
         answer = AssistantMessage("3", usage=Usage(10, 5, 4, 2, 1))
         await Traced(llm=ScriptedModel(call("add", a=1, b=2), answer), tools=[add]).run("x")
-        found = spans()
-        assert set(found) == {"invoke_agent agent", "chat scripted", "execute_tool add"}
-        assert found["invoke_agent agent"].parent is None
+        finished = spans()
+        assert set(finished) == {"invoke_agent agent", "chat scripted", "execute_tool add"}
+        assert finished["invoke_agent agent"].parent is None
         for name in ("chat scripted", "execute_tool add"):
-            assert parent_of(found[name], found) == "invoke_agent agent"
+            assert parent_of(finished[name], finished) == "invoke_agent agent"
         chat = {
-            key.removeprefix("gen_ai."): v for key, v in found["chat scripted"].attributes.items()
+            key.removeprefix("gen_ai."): v
+            for key, v in finished["chat scripted"].attributes.items()
         }
         assert (chat["operation.name"], chat["usage.input_tokens"]) == ("chat", 10)
         assert chat["usage.cache_read.input_tokens"] == 4
         assert chat["response.finish_reasons"] == ("stop",)
-        assert found["execute_tool add"].attributes["gen_ai.tool.call.id"]
-        run = found["invoke_agent agent"].attributes
+        assert finished["execute_tool add"].attributes["gen_ai.tool.call.id"]
+        run = finished["invoke_agent agent"].attributes
         assert run["gen_ai.response.finish_reasons"] == ("stop",)
         assert run["agentloop.stop_reason"] == "completed"
         assert run["gen_ai.request.model"] == "scripted"
 
-    async def test_a_call_of_a_tool_is_a_child_of_the_calling_tools_span(self, spans):
+    async def test_the_span_of_a_nested_call_is_a_child_of_the_calling_tools_span(self, spans):
         @tool("Add twice")
         async def twice(a: int, agent: Annotated[Loop, Depends(current_agent)]) -> int:
             return sum(await asyncio.gather(*(agent.call(add, a=a, b=b) for b in (1, 2))))
 
         llm = ScriptedModel(call("twice", a=1), "5")
         await Traced(llm=llm, tools=[add, twice]).run("x")
-        found = spans()
-        assert parent_of(found["execute_tool add"], found) == "execute_tool twice"
-        assert parent_of(found["execute_tool twice"], found) == "invoke_agent agent"
+        finished = spans()
+        assert parent_of(finished["execute_tool add"], finished) == "execute_tool twice"
+        assert parent_of(finished["execute_tool twice"], finished) == "invoke_agent agent"
 
-    async def test_the_span_of_a_run_has_the_tokens_of_all_its_requests_and_of_no_other(
-        self, spans
-    ):
+    async def test_the_span_of_a_run_has_the_total_tokens_of_its_requests(self, spans):
         replies = [AssistantMessage("", (call("add", a=1, b=2),), usage=Usage(10, 5, 4))]
         replies += [AssistantMessage("3", usage=Usage(20, 1)), AssistantMessage("3")]
         agent = Traced(llm=ScriptedModel(*replies), tools=[add])
@@ -125,12 +124,12 @@ class TestTracing(test_loop.TestLoop):
         await agent.run("again")
         assert spans()["invoke_agent agent"].attributes["gen_ai.usage.input_tokens"] == 0
 
-    async def test_messages_and_tools_are_written_as_the_conventions_have_them(self, exporter):
+    async def test_messages_and_tools_conform_to_the_schemas_of_the_conventions(self, exporter):
         exporter.clear()
         picture = ImagePart(data=b"pixel", media_type="image/png")
-        asked = AssistantMessage("I add.", (call("add", a=1, b=2),), stop_reason="tool_calls")
+        request = AssistantMessage("I add.", (call("add", a=1, b=2),), stop_reason="tool_calls")
         agent = Traced(
-            llm=ScriptedModel(asked, "3"),
+            llm=ScriptedModel(request, "3"),
             tools=[add],
             system_prompt="Be brief.",
             trace_content=True,
@@ -138,7 +137,7 @@ class TestTracing(test_loop.TestLoop):
         await agent.run(["What is it?", picture])
         [first, _, last, _] = exporter.get_finished_spans()
         history = messages_of(last, "input")
-        assert [each["role"] for each in history] == ["system", "user", "assistant", "tool"]
+        assert [message["role"] for message in history] == ["system", "user", "assistant", "tool"]
         assert history[1]["parts"] == [{"type": "text", "content": "What is it?"}]
         [text, asks] = history[2]["parts"]
         assert (text["content"], json.loads(asks["arguments"])) == ("I add.", {"a": 1, "b": 2})
@@ -151,23 +150,25 @@ class TestTracing(test_loop.TestLoop):
         assert definition["parameters"]["required"] == ["a", "b"]
 
     @pytest.mark.parametrize(
-        ("word", "reason"),
+        ("stop_reason", "reason"),
         [(None, "stop"), ("length", "length"), ("refused", "content_filter"), ("new", "new")],
     )
-    async def test_why_a_reply_ended_is_said_in_the_conventions_words(self, spans, word, reason):
-        llm = ScriptedModel(AssistantMessage("x", stop_reason=word))
+    async def test_the_finish_reason_uses_the_values_of_the_conventions(
+        self, spans, stop_reason, reason
+    ):
+        llm = ScriptedModel(AssistantMessage("x", stop_reason=stop_reason))
         await Traced(llm=llm).run("x")
-        said = spans()["chat scripted"].attributes["gen_ai.response.finish_reasons"]
-        assert said == (reason,)
+        reasons = spans()["chat scripted"].attributes["gen_ai.response.finish_reasons"]
+        assert reasons == (reason,)
 
-    async def test_a_span_has_the_providers_own_word_for_the_end_of_a_reply(self, spans):
+    async def test_a_span_has_the_finish_reason_of_the_provider(self, spans):
         reply = AssistantMessage("x", stop_reason="end", finish_reason="end_turn")
         await Traced(llm=ScriptedModel(reply), trace_content=True).run("x")
-        found = spans()
+        finished = spans()
         for name in ("chat scripted", "invoke_agent agent"):
-            said = found[name].attributes["gen_ai.response.finish_reasons"]
-            assert said == ("end_turn",)
-            assert messages_of(found[name], "output")[0]["finish_reason"] == "stop"
+            reasons = finished[name].attributes["gen_ai.response.finish_reasons"]
+            assert reasons == ("end_turn",)
+            assert messages_of(finished[name], "output")[0]["finish_reason"] == "stop"
 
     async def test_the_span_of_a_run_has_its_prompt_and_its_answer(self, spans):
         agent = Traced(llm=ScriptedModel(call("add", a=1, b=2), "3", "4"), tools=[add])
@@ -175,26 +176,26 @@ class TestTracing(test_loop.TestLoop):
         for prompt, answer in (("1 + 2?", "3"), ("And more?", "4")):
             await agent.run(prompt)
             run = spans()["invoke_agent agent"]
-            [asked] = messages_of(run, "input")
+            [prompted] = messages_of(run, "input")
             [answered] = messages_of(run, "output")
-            assert asked == {"role": "user", "parts": [{"type": "text", "content": prompt}]}
+            assert prompted == {"role": "user", "parts": [{"type": "text", "content": prompt}]}
             assert answered["parts"] == [{"type": "text", "content": answer}]
 
     @pytest.mark.parametrize("content", [False, True])
-    async def test_a_failed_span_says_why_if_content_is_allowed(self, spans, content):
+    async def test_a_failed_span_has_a_description_if_content_is_enabled(self, spans, content):
         model = ScriptedModel(call("fail"), BadRequest("too long"))
         agent = Traced(llm=model, tools=[fail], trace_content=content)
         with pytest.raises(BadRequest):
             await agent.run("x")
-        why = {name: span.status.description for name, span in spans().items()}
+        descriptions = {name: span.status.description for name, span in spans().items()}
         if content:
-            assert why.pop("execute_tool fail") == agent.messages[2].text
-            assert set(why.values()) == {"BadRequest: too long"}
+            assert descriptions.pop("execute_tool fail") == agent.messages[2].text
+            assert set(descriptions.values()) == {"BadRequest: too long"}
         else:
-            assert set(why.values()) == {None}
+            assert set(descriptions.values()) == {None}
 
     @pytest.mark.parametrize("bases", [(Tracing, Session, Agent), (Session, Tracing, Agent)])
-    async def test_a_run_of_a_session_is_called_a_conversation_of_that_name(
+    async def test_the_session_name_is_the_conversation_id_of_the_span(
         self, spans, tmp_path, bases
     ):
         agent = type("Both", bases, {})(
@@ -204,7 +205,7 @@ class TestTracing(test_loop.TestLoop):
         agent.close()
         assert spans()["invoke_agent agent"].attributes["gen_ai.conversation.id"] == "monday"
 
-    async def test_parallel_calls_and_an_agent_inside_a_tool_have_their_own_parents(self, spans):
+    async def test_parallel_calls_and_agents_inside_tools_have_separate_parents(self, spans):
         both = asyncio.Barrier(2)
 
         @tool("Ask another agent")
@@ -214,15 +215,15 @@ class TestTracing(test_loop.TestLoop):
 
         calls = [call("ask", who="ann"), call("ask", who="bob")]
         await Traced(llm=ScriptedModel(calls, "done"), tools=[ask]).run("x")
-        found = spans()
-        assert parent_of(found["chat ann"], found) == "invoke_agent ann"
-        assert parent_of(found["chat bob"], found) == "invoke_agent bob"
-        inner = {found[f"invoke_agent {who}"].parent.span_id for who in ("ann", "bob")}
-        assert len(inner) == 2, "each inside its own call"
-        assert len({span.context.trace_id for span in found.values()}) == 1
+        finished = spans()
+        assert parent_of(finished["chat ann"], finished) == "invoke_agent ann"
+        assert parent_of(finished["chat bob"], finished) == "invoke_agent bob"
+        inner = {finished[f"invoke_agent {who}"].parent.span_id for who in ("ann", "bob")}
+        assert len(inner) == 2, "each agent is a child of its own call"
+        assert len({span.context.trace_id for span in finished.values()}) == 1
 
     @pytest.mark.parametrize("content", [False, True])
-    async def test_content_is_in_the_spans_only_if_asked_for(self, spans, content):
+    async def test_spans_contain_content_only_if_enabled(self, spans, content):
         llm = ScriptedModel(call("add", a=41, b=1), "secret answer")
         agent = Traced(llm=llm, tools=[add], trace_content=content)
         await agent.run("secret question")
@@ -234,11 +235,11 @@ class TestTracing(test_loop.TestLoop):
         agent = Traced(llm=ScriptedModel(call("fail"), BadRequest("key sk-1")), tools=[fail])
         with pytest.raises(BadRequest):
             await agent.run("x")
-        found = spans()
+        finished = spans()
         agent, chat, step = "invoke_agent agent", "chat scripted", "execute_tool fail"
-        errors = {name: dict(s.attributes).get("error.type") for name, s in found.items()}
+        errors = {name: dict(s.attributes).get("error.type") for name, s in finished.items()}
         assert errors == {agent: "BadRequest", chat: "BadRequest", step: "tool_error"}
-        assert "sk-1" not in str([s.to_json() for s in found.values()])
+        assert "sk-1" not in str([s.to_json() for s in finished.values()])
 
         @tool("Stop")
         def stop() -> str:
