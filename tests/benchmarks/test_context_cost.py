@@ -303,4 +303,6 @@ async def test_the_numbers_that_are_saved_are_those_that_the_benchmark_finds():
     for workload in [*synthetic(), *tau2()]:
         rows = await compare(workload, STRATEGIES)
         saved = NUMBERS[workload.name]["rows"]
-        assert {name: row._asdict() for name, row in rows.items()}.items() <= saved.items()
+        for name, row in rows.items():
+            for figure, value in row._asdict().items():  # ids of additional calls are random
+                assert value == pytest.approx(saved[name][figure], abs=0.001)
