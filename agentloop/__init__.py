@@ -74,6 +74,7 @@ from .events import (
     ToolResultEvent,
     UsageEvent,
 )
+from .imports import IMPORT_WORDS
 from .loop import ChatModel, Loop, Request
 from .messages import (
     AssistantMessage,
@@ -110,7 +111,7 @@ from .models.fallback import Fallback
 from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
 from .tools import Tool, tool
 from .transcript import newest_prompt_index, view
-from .vocabulary import IMPORT_WORDS, advice
+from .vocabulary import advice
 
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic

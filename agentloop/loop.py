@@ -43,16 +43,7 @@ from .run import ANSWERED, BaseAgent, Prompt, Run
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
 from .transcript import CallState, is_complete, is_own, placeholder_result, with_unique_ids
-from .vocabulary import RUN_WORDS, explain_keywords
-from .waiting import (
-    gather_bounded,
-    is_cancelled,
-    logger,
-    run_blocking,
-    wait_for,
-    was_cancelled,
-    watch_event_loop,
-)
+from .waiting import gather_bounded, is_cancelled, logger, run_blocking, wait_for, was_cancelled
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
@@ -147,7 +138,6 @@ class Loop(BaseAgent):
 
     # ---- the loop
 
-    @explain_keywords(RUN_WORDS)
     async def run(
         self, prompt: Prompt = None, *, extra: Extra = None, events: EventQueue | None = None
     ) -> Result:
@@ -187,7 +177,6 @@ class Loop(BaseAgent):
             except (Exception, asyncio.CancelledError) as error:
                 return run.end(run.result_if_interrupted(error))
 
-    @explain_keywords(RUN_WORDS)
     async def query(self, prompt: Prompt) -> str:
         """Return the answer to a prompt as text. Raises RunStopped without an answer."""
         result = await self.run(prompt)
@@ -195,7 +184,6 @@ class Loop(BaseAgent):
             raise RunStopped(result)
         return result.text
 
-    @explain_keywords(RUN_WORDS)
     def query_stream(self, prompt: Prompt = None) -> EventStream:
         """Return an asynchronous iterator over the events of a run, with the Result at the end.
 
@@ -225,7 +213,6 @@ class Loop(BaseAgent):
         result = to_result(waiting.call, content, self.max_result_chars)
         self.add(waiting.call.record_of(result))
 
-    @explain_keywords(RUN_WORDS)
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt synchronously. Raises RuntimeError in async code: use `await run(...)`."""
         return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
@@ -308,9 +295,7 @@ class Loop(BaseAgent):
             if timeout:
                 work = wait_for(timeout, work, grace=self.cancel_timeout)
             async with Caller(self, call, self.call_tools, self.max_parallel):
-                check_blocking = watch_event_loop()
                 value = await work
-                check_blocking(call.name)
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise

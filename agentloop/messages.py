@@ -1,6 +1,6 @@
 """The data of a run: messages, content parts, log entries, usage and results.
 
-Copy with: vocabulary.py.
+Copy with: nothing else.
 
 All classes are frozen. A log is a list of records: messages, and log entries (`Mark`) that document
 events. common/records.py converts a record to a line of JSON and back.
@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, Generic, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
@@ -610,13 +610,6 @@ class Result(Generic[Value]):
 
     def __str__(self) -> str:
         return self.text
-
-    if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
-
-        def __getattr__(self, name: str) -> object:
-            from .vocabulary import RESULT_WORDS, explain_attribute
-
-            return explain_attribute(RESULT_WORDS, self, name)
 
 
 class Stop(Exception):

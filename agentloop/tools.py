@@ -32,7 +32,7 @@ from .content import as_text
 from .depends import Overrides, Resolver
 from .errors import ToolError
 from .messages import JSON, Extra, TaskComplete
-from .waiting import WorkThread
+from .waiting import WorkThread, warn_if_blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,7 +162,7 @@ class FunctionTool(Tool, Generic[P, R]):
             try:
                 result: Any = await thread.run(self.function, **args, **injected)
                 while inspect.isawaitable(result):  # also a coroutine without its `await`
-                    result = await result
+                    result = await warn_if_blocking(self.name, result)
                 if inspect.isgenerator(result):  # iteration may raise an exception
                     result = await thread.run(list[Any], result)
                 if not self.ends_run:

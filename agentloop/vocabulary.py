@@ -2,17 +2,12 @@
 
 Copy with: nothing else.
 
-The names are parameters, methods and classes of pydantic-ai, openai-agents, LangChain, smolagents
-and LiteLLM, and names that `agentloop` does not export.
+The names are parameters and methods of pydantic-ai, openai-agents, LangChain, smolagents and
+LiteLLM. imports.py contains names that `agentloop` does not export.
 """
 
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import wraps
-from typing import Any, TypeVar, cast
-
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 # alternating lines: names, then the remedy
 
@@ -60,35 +55,6 @@ retries
     raise ToolError in a tool, so that the model corrects its call
 """
 
-RUN_WORDS = """\
-message_history messages history chat_history memory
-    omit it: an agent keeps its conversation; agent.load_history(messages) replaces it
-session session_id thread_id conversation_id
-    derive from Session of agentloop, and pass session="..." to the agent
-deps context ctx
-    use Depends in a tool, and Agent(dependency_overrides={...})
-max_turns max_steps recursion_limit
-    use Agent(max_iterations=20)
-usage_limits
-    derive from Limits, and pass max_requests= or max_tokens= to the agent
-output_type result_type response_format
-    use agent.run_as(City, prompt)
-model
-    use agent.fork(llm=ChatOpenAI("gpt-5"))
-tools toolsets instructions system_prompt
-    pass it to Agent(...), or to agent.fork(...)
-model_settings temperature max_tokens
-    set it on the model, such as llm=ChatOpenAI("gpt-5", temperature=0)
-images files attachments
-    use a list as the prompt, such as ["Describe this.", ImagePart(url)]
-stream streaming event_stream_handler
-    use agent.query_stream(prompt)
-callbacks hooks verbose
-    use Agent(listeners=[print]), or derive from Hooks of agentloop.mixins.hooks
-reset
-    use agent.clear_history()
-"""
-
 ATTRIBUTE_WORDS = """\
 invoke kickoff chat ask generate predict print_response
     use agent.run_sync(prompt).text, or await agent.query(prompt)
@@ -120,122 +86,6 @@ cost bill
     derive from Cost of agentloop
 decide
     derive from Approval of agentloop.mixins.approval
-"""
-
-RESULT_WORDS = """\
-output final_output data content output_text final_output_as
-    use result.text, or result.value with Agent(output_type=City)
-messages all_messages new_messages new_items to_input_list message_history
-    use agent.messages
-last_agent get_output
-    use result.text
-total_usage context_wrapper token_usage
-    use result.usage
-interruptions
-    use result.pending
-"""
-
-IMPORT_WORDS = """\
-CacheRules
-    it is in agentloop.common.model_info
-as_text describe_error to_content
-    it is in agentloop.content
-Overrides
-    it is in agentloop.depends
-Delta Event OnDelta OverBudgetEvent PruneEvent SubAgentEvent ToolsChangedEvent events_of
-    it is in agentloop.events
-Ask Decision HistoryChange InnerCall InnerResult JSON Reset RunEnd
-    it is in agentloop.messages
-ToolChoice Unknown UserAnswer UserQuestion frozen text_of
-    it is in agentloop.messages
-Approval Rule plain_arguments
-    it is in agentloop.mixins.approval
-Durable
-    it is in agentloop.mixins.durable
-Hook HookEvent Hooks
-    it is in agentloop.mixins.hooks
-Sent Unread
-    it is in agentloop.mixins.message_queue
-SessionInfo
-    it is in agentloop.mixins.session
-Tracing
-    it is in agentloop.mixins.tracing
-HTTPModel
-    it is in agentloop.models.http
-SettingError check_settings settings_of
-    it is in agentloop.settings
-answer_text ask_user question_text
-    it is in agentloop.toolkits.ask
-Workspace
-    it is in agentloop.toolkits.files
-MCPConfig MCPError MCPServer MCPTools mcp_servers mcp_tools
-    it is in agentloop.toolkits.mcp
-recall
-    it is in agentloop.toolkits.recall
-ToolSearch bm25
-    it is in agentloop.toolkits.search
-Shell
-    it is in agentloop.toolkits.shell
-Skill Skills discover_skills
-    it is in agentloop.toolkits.skills
-as_tool run_sub_agent
-    it is in agentloop.toolkits.subagent
-Todo TodoList
-    it is in agentloop.toolkits.todo
-FunctionTool by_name find_tool
-    it is in agentloop.tools
-CallState Conversation Fold Records
-    it is in agentloop.transcript
-cancel_and_wait wait_for
-    it is in agentloop.waiting
-Runner AgentExecutor AgentRunner
-    use Agent(llm=...).run_sync(prompt), or await agent.run(prompt)
-create_agent create_react_agent create_tool_calling_agent initialize_agent ToolCallingAgent
-    use Agent(llm=..., tools=[search])
-CodeAgent PythonInterpreterTool
-    copy the recipe examples/recipes/code_mode.py
-RunContext RunContextWrapper ToolContext ToolRuntime InjectedToolArg InjectedState
-    use Depends in a tool: db: Annotated[Database, Depends(get_database)]
-ModelRetry ToolException
-    use ToolError
-function_tool StructuredTool BaseTool
-    use @tool
-HumanMessage ModelRequest
-    use UserMessage
-AIMessage ModelResponse
-    use AssistantMessage
-OpenAI AzureOpenAI OpenAIModel OpenAIChatModel OpenAIResponsesModel OpenAIServerModel
-    use ChatOpenAI("gpt-5")
-LiteLLMModel LitellmModel ChatLiteLLM ChatOllama ChatGroq ChatMistralAI InferenceClientModel
-    use ChatOpenAI("name", base_url="https://...") for servers with the API of OpenAI
-Anthropic AnthropicModel
-    use ChatAnthropic("claude-sonnet-5")
-GoogleModel GeminiModel ChatGoogleGenerativeAI ChatVertexAI
-    use ChatGoogle("gemini-3-flash")
-init_chat_model Model LLM
-    use ChatOpenAI, ChatAnthropic or ChatGoogle
-TestModel FunctionModel FakeListChatModel
-    use ScriptedModel("Hello.")
-SQLiteSession SQLAlchemySession InMemorySaver MemorySaver ConversationBufferMemory
-    use Session
-handoff Handoff
-    use as_tool of agentloop.toolkits.subagent
-input_guardrail output_guardrail guardrail InputGuardrail GuardrailFunctionOutput
-    use Approval or Hooks of agentloop.mixins
-MCPServerStdio MCPServerStreamableHttp MCPServerSse MCPServerSSE MultiServerMCPClient
-    use mcp_tools of agentloop.toolkits.mcp
-UsageLimits
-    use Limits
-ModelSettings
-    set it on the model, such as ChatOpenAI("gpt-5", temperature=0)
-RunHooks AgentHooks
-    use Hooks of agentloop.mixins.hooks
-trace set_tracing_disabled instrument
-    use Tracing of agentloop.mixins.tracing
-WebSearchTool DuckDuckGoSearchTool
-    use ChatOpenAI(provider_tools=[...]), with the search tool of the provider
-web_fetch VisitWebpageTool
-    copy the recipe examples/recipes/web_fetch.py
 """
 
 MODEL_WORDS = """\
@@ -288,34 +138,6 @@ def advice(words: str, name: str, known: Iterable[str], default: str) -> str:
             return remedy.strip()
     near = get_close_matches(name, known, 1, 0.7)
     return f"did you mean {near[0]}?" if near else default
-
-
-def explain_keywords(words: str) -> Callable[[Method], Method]:
-    """Return a decorator: the TypeError for an unknown keyword names the remedy of a table."""
-
-    def decorate(function: Method) -> Method:
-        known = inspect.signature(function).parameters
-
-        def check(names: Iterable[str]) -> None:
-            for name in names:
-                if name not in known:
-                    remedy = advice(words, name, known, f"known are {', '.join([*known][1:])}")
-                    raise TypeError(f"{function.__name__}: unknown parameter {name}: {remedy}")
-
-        @wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            check(kwargs)
-            return function(*args, **kwargs)
-
-        @wraps(function)
-        async def checked_async(*args: Any, **kwargs: Any) -> Any:
-            check(kwargs)
-            return await function(*args, **kwargs)
-
-        wrapper = checked_async if inspect.iscoroutinefunction(function) else checked
-        return cast(Method, wrapper)
-
-    return decorate
 
 
 def explain_attribute(words: str, owner: object, name: str) -> object:

@@ -149,22 +149,20 @@ def shield_from_cancel() -> Generator[None]:
             asyncio.get_running_loop().call_soon(task.cancel)
 
 
-def watch_event_loop() -> Callable[[str], None]:
-    """Return a function that logs a warning if the event loop has not run since, for a second."""
+async def warn_if_blocking(tool: str, work: Awaitable[T]) -> T:
+    """Return the result of a tool. A tool that blocks the event loop for a second is logged."""
     loop = asyncio.get_running_loop()
     start = loop.time()
-    turns = list[bool]()
-    loop.call_soon(turns.append, True)
-
-    def check(tool: str) -> None:
-        if not turns and loop.time() - start > MAX_BLOCKED:
-            logger.warning(
-                "tool %s blocks the event loop: declare it with `def`, to execute it in a thread, "
-                "or replace blocking calls such as time.sleep by `await asyncio.sleep`",
-                tool,
-            )
-
-    return check
+    iterations = list[bool]()
+    loop.call_soon(iterations.append, True)
+    result = await work
+    if not iterations and loop.time() - start > MAX_BLOCKED:
+        logger.warning(
+            "tool %s blocks the event loop: declare it with `def`, to execute it in a thread, "
+            "or replace blocking calls such as time.sleep by `await asyncio.sleep`",
+            tool,
+        )
+    return result
 
 
 def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:

@@ -1,6 +1,5 @@
 """First mistakes of people who know another library: each error names what to write."""
 
-import inspect
 import re
 import time
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from agentloop import (
     Agent,
     Limits,
     Loop,
-    Result,
     ScriptedModel,
     UserMessage,
     call,
@@ -24,6 +22,7 @@ from agentloop import (
     vocabulary,
     waiting,
 )
+from agentloop.imports import IMPORT_WORDS
 from agentloop.messages import AssistantMessage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.anthropic import ChatAnthropic
@@ -96,19 +95,6 @@ MODEL_PARAMETERS = {
     "system_prompt": "Agent(",
     "temprature": "temperature",
 }
-RUN_PARAMETERS = {
-    "message_history": "load_history",
-    "session": "Session",
-    "deps": "Depends",
-    "context": "Depends",
-    "max_turns": "Agent(max_iterations=",
-    "usage_limits": "Limits",
-    "output_type": "run_as",
-    "model": "fork(llm=",
-    "images": "ImagePart",
-    "stream": "query_stream",
-    "promt": "prompt",
-}
 AGENT_ATTRIBUTES = {
     "invoke": "run_sync(prompt)",
     "ainvoke": "await agent.run(prompt)",
@@ -126,14 +112,6 @@ AGENT_ATTRIBUTES = {
     "as_tool": "agentloop.toolkits.subagent",
     "send": "MessageQueue",
     "cost": "Cost",
-}
-RESULT_ATTRIBUTES = {
-    "output": "result.text",
-    "final_output": "result.value",
-    "content": "result.text",
-    "all_messages": "agent.messages",
-    "to_input_list": "agent.messages",
-    "interruptions": "result.pending",
 }
 IMPORTS = {
     "Approval": "agentloop.mixins.approval",
@@ -239,31 +217,11 @@ def test_a_models_parameter_in_other_words_names_the_right_one(name):
     assert f"ChatOpenAI: unknown parameter {name}: " in str(caught.value)
 
 
-@pytest.mark.parametrize("name", RUN_PARAMETERS)
-async def test_a_parameter_of_a_run_in_other_words_names_the_right_one(name):
-    anyone: Any = agent()
-    for method in (anyone.run_sync, anyone.query_stream):
-        with pytest.raises(TypeError, match=f"unknown parameter {name}: ") as caught:
-            method("Hi", **{name: 1})
-        assert RUN_PARAMETERS[name] in str(caught.value)
-    for method in (anyone.run, anyone.query):
-        with pytest.raises(TypeError, match=f"unknown parameter {name}: ") as caught:
-            await method("Hi", **{name: 1})
-        assert RUN_PARAMETERS[name] in str(caught.value)
-
-
 @pytest.mark.parametrize("name", AGENT_ATTRIBUTES)
 def test_a_method_in_other_words_names_the_right_one(name):
     with pytest.raises(AttributeError, match=f"Agent has no attribute {name}: ") as caught:
         getattr(agent(), name)
     assert AGENT_ATTRIBUTES[name] in str(caught.value)
-
-
-@pytest.mark.parametrize("name", RESULT_ATTRIBUTES)
-def test_an_attribute_of_a_result_in_other_words_names_the_right_one(name):
-    with pytest.raises(AttributeError, match=f"Result has no attribute {name}: ") as caught:
-        getattr(agent().run_sync("Hi"), name)
-    assert RESULT_ATTRIBUTES[name] in str(caught.value)
 
 
 @pytest.mark.parametrize("name", IMPORTS)
@@ -280,7 +238,7 @@ def test_a_dotted_name_of_the_readme_names_its_module(module, name):
 
 
 def test_a_module_that_an_error_names_has_the_name():
-    lines = vocabulary.IMPORT_WORDS.splitlines()
+    lines = IMPORT_WORDS.splitlines()
     for names, remedy in zip(lines[::2], lines[1::2], strict=True):
         if " it is in " in remedy:
             module = import_module(remedy.split()[-1])
@@ -290,9 +248,7 @@ def test_a_module_that_an_error_names_has_the_name():
 def test_names_of_other_libraries_are_no_names_of_this_one():
     for words, names in {
         vocabulary.ATTRIBUTE_WORDS: set(dir(agent())),
-        vocabulary.RESULT_WORDS: set(dir(Result())),
-        vocabulary.IMPORT_WORDS: {*agentloop.__all__, *agentloop.RENAMED, *agentloop.RECIPES},
-        vocabulary.RUN_WORDS: {"prompt", "extra", "events"},
+        IMPORT_WORDS: {*agentloop.__all__, *agentloop.RENAMED, *agentloop.RECIPES},
     }.items():
         other_names = " ".join(words.splitlines()[::2]).split()
         assert not names & {*other_names}
@@ -309,13 +265,6 @@ def test_other_unknown_attributes_have_the_message_of_python():
         _ = agent().unheard_of  # type: ignore
     with pytest.raises(AttributeError, match="'ScriptedModel' object has no attribute 'missing'"):
         _ = Broken(llm=ScriptedModel()).broken
-
-
-def test_the_methods_of_a_run_keep_their_signatures():
-    assert [*inspect.signature(Agent.run).parameters] == ["self", "prompt", "extra", "events"]
-    assert inspect.iscoroutinefunction(Agent.run)
-    assert inspect.iscoroutinefunction(Agent.query)
-    assert not inspect.iscoroutinefunction(Agent.run_sync)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -38,6 +38,8 @@ NO_CHAT = (
     "agentloop. (It contains the chat and convert; bundle, demo, replay and view work without it.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
+FORMER = re.compile(r"explain \S+:\S+$")  # a removed command, such as `explain my:Agent`
+AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -66,7 +68,7 @@ def run_command(words: Sequence[str]) -> int:
     if word in COMMANDS:
         command = load(COMMANDS[word])
         return command(parser(word, command).parse_args(words[1:]))
-    refuse_mistyped(word)
+    refuse_unknown(words)
     chat = load(CHAT)
     return chat(parser("", chat).parse_args(words))
 
@@ -82,14 +84,14 @@ def load(module: str) -> Command:
     return command
 
 
-def refuse_mistyped(word: str) -> None:
-    """Raise ValueError for a mistyped command, which would be sent as a prompt."""
+def refuse_unknown(words: Sequence[str]) -> None:
+    """Raise ValueError for a mistyped or removed command, which would be sent as a prompt."""
+    word = words[0] if words else ""
+    if FORMER.match(" ".join(words)):
+        raise ValueError(f"explain is now the recipe examples/recipes/explain.py. {AS_PROMPT}")
     near = [name for name in COMMANDS if sorted(word) == sorted(name)]  # "veiw"
     for name in near or get_close_matches(word, COMMANDS, cutoff=MISTYPED):
-        raise ValueError(
-            f"unknown command {word}. Did you mean {name}? "
-            "For a prompt that starts with this word, use agentloop -p '...'."
-        )
+        raise ValueError(f"unknown command {word}. Did you mean {name}? {AS_PROMPT}")
 
 
 def parser(name: str, command: Command) -> argparse.ArgumentParser:

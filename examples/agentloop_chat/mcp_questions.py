@@ -16,7 +16,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from textwrap import indent
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
@@ -103,7 +103,7 @@ def read_question(server: str, request: Any) -> JSON:
     if isinstance(form, dict):
         with suppress(Exception):  # the schema may contain anything
             with suppress(ToolError):  # an empty answer may be invalid
-                form_tool(form).validate("{}")
+                form_tool(cast(JSON, form)).validate("{}")
             return question | {"form": {"properties": {}, **form}}
     if re.match("https?://", url):
         return question | {"url": url}

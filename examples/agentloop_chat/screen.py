@@ -391,7 +391,7 @@ class Screen(RenderedChat):
         """Edit the message in an editor. Paths may be pasted there, so they require confirmation."""
         typed = NAMED.findall(self.buffer.text)
         await self.buffer.open_in_editor()
-        self.doubtful |= {*NAMED.findall(self.buffer.text)} - {*typed}
+        self.doubtful.update({*NAMED.findall(self.buffer.text)} - {*typed})
 
     def paste(self, event: KeyPressEvent) -> None:
         """Insert pasted text. The path of an image becomes @path."""

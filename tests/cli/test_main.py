@@ -19,9 +19,10 @@ from .held_double import HeldDouble
         (["dmeo"], "demo"),
         (["vieew", "x"], "view"),
         (["converts"], "convert"),
+        (["explain", "my:Agent"], "examples/recipes/explain.py"),
     ],
 )
-def test_a_mistyped_command_is_an_error_that_names_the_right_one(words, named, capsys):
+def test_a_mistyped_or_removed_command_is_an_error_that_names_the_right_one(words, named, capsys):
     assert main(words) == 2
     error = capsys.readouterr().err
     assert named in error
