@@ -4,11 +4,9 @@ A ceiling limits ideas, not clarity: there are no ceilings per file, and each pa
 its ceiling free, so that a readable line is never refused for its size. A change that exceeds 96 %
 removes a setting, a case or a part.
 
-Each ceiling is the size of version 0.7.0 plus 4.5 %. The previous ceilings (72,000 for the package)
-did not contain calls made by tools, deferred approvals, questions of MCP servers, messages as
-OpenAI dicts, `agentloop convert`, compaction by providers, and requests that encode only new
-messages. The mixins Channels, CacheMonitor, LoopDetection and Offload became recipes; web_fetch and
-the questions of MCP servers moved from toolkits to the chat, which uses them. Forks may delete this
+Each ceiling is the size of version 1.0 plus 4.5 %. The mixins Channels, CacheMonitor, LoopDetection
+and Offload are recipes; web_fetch, the questions of MCP servers and `agentloop convert` are parts of
+the chat. Forks may delete this
 file or change the numbers.
 """
 
@@ -21,12 +19,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHARE = 0.96
 CEILINGS = {
-    "package": (80_800, ["agentloop/**/*.py"]),
-    "core": (24_350, ["agentloop/*.py", "agentloop/common/*.py"]),
-    "models": (20_050, ["agentloop/models/**/*.py"]),
+    "package": (77_500, ["agentloop/**/*.py"]),
+    "core": (24_850, ["agentloop/*.py", "agentloop/common/*.py"]),
+    "models": (19_650, ["agentloop/models/**/*.py"]),
     "mixins": (15_850, ["agentloop/mixins/**/*.py"]),
     "toolkits": (12_100, ["agentloop/toolkits/**/*.py"]),
-    "cli": (4_880, ["agentloop/cli/**/*.py"]),
+    "cli": (4_960, ["agentloop/cli/**/*.py"]),
     "chat": (16_500, ["examples/agentloop_chat/**/*.py"]),
 }
 NANO = 3_300
