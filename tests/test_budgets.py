@@ -4,10 +4,9 @@ A ceiling limits ideas, not clarity: there are no ceilings per file, and each pa
 its ceiling free, so that a readable line is never refused for its size. A change that exceeds 96 %
 removes a setting, a case or a part.
 
-Each ceiling is the size of version 1.0 plus 4.5 %. The mixins Channels, CacheMonitor, LoopDetection
-and Offload are recipes; web_fetch, the questions of MCP servers and `agentloop convert` are parts of
-the chat. Forks may delete this
-file or change the numbers.
+Each ceiling is the size of version 1.0 plus 4.5 %. The mixins Channels, CacheMonitor,
+LoopDetection and Offload are recipes; web_fetch, the questions of MCP servers and
+`agentloop convert` are parts of the chat. Forks may delete this file or change the numbers.
 """
 
 import ast
