@@ -1,4 +1,4 @@
-"""What the models are asked in the tests of each wire: tools, messages, a conversation."""
+"""Shared requests for the tests of model wire formats: tools, messages, a conversation."""
 
 import json
 
@@ -53,7 +53,7 @@ def only(*wires):
 
 
 def serving(*answers):
-    """Make a server that sends each of these on a connection of its own."""
+    """Create a server that sends each answer on a separate connection."""
     return FaultServer(*[[send(answer)] for answer in answers])
 
 
@@ -66,12 +66,12 @@ def agent_of(llm, streaming=True, tools=()):
 
 
 def body_of(llm, messages, tools=(), tool_choice="auto"):
-    """Return the body of a request as a server parses it."""
+    """Return the request body as parsed by a server."""
     return json.loads(encode_body(llm.body(messages, tools, tool_choice, False)))
 
 
 async def sent(wire, messages, tools=(), tool_choice="auto", *, system=None, **settings):
-    """Send messages to the strict double of a wire; return the body that it took."""
+    """Send messages to the strict double of a wire and return the accepted request body."""
     async with wire.double(["a"], system=system) as server, wire.model(server, **settings) as llm:
         await llm.ainvoke(messages, tools, tool_choice=tool_choice)
     return server.requests[0]

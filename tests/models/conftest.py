@@ -1,4 +1,4 @@
-"""No key and no address of this machine is seen by the tests of models."""
+"""Fixtures for model tests, which never read API keys or addresses from the environment."""
 
 import pytest
 

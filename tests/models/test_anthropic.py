@@ -1,4 +1,4 @@
-"""ChatAnthropic: what it sends, and what it makes of the replies that servers really give."""
+"""ChatAnthropic: request bodies, and parsing of realistic server replies."""
 
 import json
 from dataclasses import replace
@@ -63,7 +63,7 @@ def delta(index, kind, **fields):
 
 
 def written(reply):
-    """Write a reply's blocks as they go back."""
+    """Return the content blocks of a reply when sent back to the provider."""
     return write_anthropic_messages([*HI, reply])[1]["content"]
 
 
@@ -75,7 +75,7 @@ def hurried():
 # ---- the request
 
 
-async def test_an_output_schema_is_sent_without_what_the_provider_refuses():
+async def test_unsupported_keywords_are_removed_from_an_output_schema():
     number = {"type": "integer", "minimum": 0, "title": "N"}
     kinds = {
         "oneOf": [{"$ref": "#/$defs/A"}, {"type": "string", "format": "path", "pattern": "a"}],
@@ -113,8 +113,8 @@ class Anything(BaseModel):
 
 
 @pytest.mark.parametrize("kind", [Prices, dict[str, int], Anything, Node, list[Node]])
-async def test_a_type_that_structured_outputs_lose_or_refuse_is_asked_for_by_the_done_tool(kind):
-    # they close every object, so that only {} fits a dict, and refuse what contains itself
+async def test_an_output_type_that_structured_outputs_do_not_support_uses_the_done_tool(kind):
+    # structured outputs close every object, so that only {} fits a dict, and reject recursion
     async with AnthropicDouble(["never"]) as server:
         llm = model(server)
         assert llm.with_output(done_tool(kind).parameters) is None
@@ -122,7 +122,7 @@ async def test_a_type_that_structured_outputs_lose_or_refuse_is_asked_for_by_the
         assert [tool.name for tool in agent.toolset()] == ["done"]
 
 
-async def test_a_type_that_stands_twice_is_asked_for_natively():
+async def test_an_output_type_with_a_repeated_model_uses_structured_outputs():
     class Pair(BaseModel):
         one: Line
         two: list[Line]
@@ -133,31 +133,31 @@ async def test_a_type_that_stands_twice_is_asked_for_natively():
     assert "output_config" in server.requests[0]
 
 
-async def test_a_conversation_with_calls_is_one_that_the_provider_takes():
+async def test_a_conversation_with_calls_is_valid_for_the_provider():
     body = await sent(ANTHROPIC, hurried(), TOOLS, cache=False, system="s")
-    asked = [text("I look"), use("a", "weather", city="Bern"), use("b", "time")]
+    blocks = [text("I look"), use("a", "weather", city="Bern"), use("b", "time")]
     failed = result("b", "no clock") | {"is_error": True}
     assert body["messages"] == [
         {"role": "user", "content": [text("weather?")]},
-        {"role": "assistant", "content": asked},
+        {"role": "assistant", "content": blocks},
         {"role": "user", "content": [result("a", "sunny"), failed, text("hurry")]},
         {"role": "assistant", "content": [text("It is sunny.")]},
         {"role": "user", "content": [text("thanks"), text("bye")]},
     ]
 
 
-async def test_ids_of_other_servers_are_made_such_as_the_provider_takes_and_stay_apart():
+async def test_call_ids_of_other_servers_are_converted_to_valid_distinct_ids():
     ids = ["a.b", "a_b", "call|1", "x" * 70, "é"]
-    turn = AssistantMessage(tool_calls=tuple(ToolCall(one, "time") for one in ids))
-    results = [ToolMessage(one, "time", one) for one in ids]
+    turn = AssistantMessage(tool_calls=tuple(ToolCall(call_id, "time") for call_id in ids))
+    results = [ToolMessage(call_id, "time", call_id) for call_id in ids]
     wire = (await sent(ANTHROPIC, [*HI, turn, *results], TOOLS))["messages"]
-    found = [block["id"] for block in wire[1]["content"]]
-    assert found == [block["tool_use_id"] for block in wire[2]["content"]]
-    assert (len(set(found)), found[1]) == (5, "a_b")
+    sent_ids = [block["id"] for block in wire[1]["content"]]
+    assert sent_ids == [block["tool_use_id"] for block in wire[2]["content"]]
+    assert (len(set(sent_ids)), sent_ids[1]) == (5, "a_b")
 
 
 @pytest.mark.parametrize("blank", ["", "\n\t "])
-async def test_blank_text_is_left_out_wherever_it_stands(blank):
+async def test_blank_text_is_omitted_or_replaced_by_a_placeholder(blank):
     messages = [
         SystemMessage(blank),
         UserMessage([TextPart("hi"), TextPart(blank)]),
@@ -179,7 +179,7 @@ async def test_blank_text_is_left_out_wherever_it_stands(blank):
 
 
 @pytest.mark.parametrize("blank", ["", "\n\t "])
-async def test_a_blank_message_still_takes_its_turn_where_there_has_to_be_one(blank):
+async def test_a_blank_message_keeps_its_turn_if_alternating_roles_require_it(blank):
     turns = [UserMessage(blank), AssistantMessage("yes?"), UserMessage(blank)]
     welcome = [AssistantMessage("welcome"), *HI]
     async with AnthropicDouble(["a"] * 4) as server:
@@ -191,10 +191,10 @@ async def test_a_blank_message_still_takes_its_turn_where_there_has_to_be_one(bl
     assert roles == ["user", "assistant", "user"]
 
 
-# ---- thinking, and blocks of other kinds
+# ---- thinking, and other block types
 
 
-def test_the_message_s_calls_stand_where_those_in_raw_stood():
+def test_calls_of_the_message_replace_the_calls_in_raw_at_the_same_positions():
     reply = read({"content": [thought("x"), text("so"), use("a"), text("and"), use("b")]})
     renamed = tuple(ToolCall(f"{call.id}_2", "time", '{"x":1}') for call in reply.tool_calls)
     turn = [thought("x"), text("so"), use("a_2", x=1), text("and"), use("b_2", x=1)]
@@ -216,10 +216,10 @@ DIRECT = use() | {"caller": {"type": "direct"}}
         ([ZZZ, COMPACT, SEARCH, FOUND, CITED, DIRECT], None),
         ([HIDDEN, use()], None),
         ([thought("hm 漢字"), redacted("secret"), text("so"), use()], None),
-        ([thought("x"), text("\n\n"), use()], [thought("x"), use()]),  # which the API refuses
+        ([thought("x"), text("\n\n"), use()], [thought("x"), use()]),  # the API rejects blank text
     ],
 )
-async def test_blocks_go_back_as_they_came(blocks, back):
+async def test_received_blocks_are_sent_back_unchanged(blocks, back):
     async with AnthropicDouble([Reply(blocks=blocks)] * 2 + ["done"]) as server:
         llm = model(server, cache=False)
         whole = await ask(llm, tools=TOOLS)
@@ -230,7 +230,7 @@ async def test_blocks_go_back_as_they_came(blocks, back):
     assert server.requests[2]["messages"][1]["content"] == (back or blocks)
 
 
-def test_deltas_of_an_unknown_kind_are_put_together():
+def test_deltas_of_an_unknown_type_are_merged():
     reply = streamed(
         start(0, {"type": "zzz"}),
         delta(0, "zzz_delta", zzz="a", n=[1], none=None),
@@ -242,16 +242,16 @@ def test_deltas_of_an_unknown_kind_are_put_together():
     assert reply.raw["content"] == [zzz, {"type": "thinking", "thinking": "x"}]
 
 
-def test_a_server_s_own_call_that_was_cut_off_goes_back_as_an_object():
+def test_a_truncated_server_tool_call_is_sent_back_with_an_object_as_input():
     cut = delta(0, "input_json_delta", partial_json='{"q": "x')
     reply = streamed(start(0, SEARCH | {"input": {}}), cut)
     assert (reply.tool_calls, written(reply)) == ((), [SEARCH | {"input": {}}])
 
 
-# ---- turns that go on
+# ---- paused turns
 
 
-async def test_a_paused_turn_is_the_end_of_the_next_request_as_it_came(streaming):
+async def test_a_paused_turn_is_resumed_by_sending_it_back_unchanged(streaming):
     paused = Reply(blocks=[SEARCH], finish="pause_turn")
     more = Reply(blocks=[FOUND, thought("x"), SEARCH_2], finish="pause_turn")
     ended = Reply(blocks=[FOUND | {"tool_use_id": "t"}, text("so")])
@@ -277,7 +277,7 @@ async def test_a_paused_turn_is_the_end_of_the_next_request_as_it_came(streaming
     ],
 )
 @pytest.mark.parametrize("finish", ["pause_turn", "max_tokens", None])
-async def test_what_no_turn_may_end_with_is_left_out_once_something_follows(
+async def test_blocks_that_cannot_end_a_turn_are_omitted_if_messages_follow(
     blocks, sendable, finish
 ):
     async with AnthropicDouble([Reply(blocks=blocks, finish=finish), "so"]) as server:
@@ -289,7 +289,7 @@ async def test_what_no_turn_may_end_with_is_left_out_once_something_follows(
 
 
 async def call_twice(server, **settings):
-    """Answer the calls of two replies, and ask once more."""
+    """Answer the calls of two replies, then send a final request."""
     llm, messages = model(server, **settings), list(HI)
     for _ in range(2):
         reply = await ask(llm, messages=messages, tools=TOOLS)
@@ -298,14 +298,14 @@ async def call_twice(server, **settings):
     assert server.prefix_breaks == []
 
 
-async def test_a_call_of_the_provider_waits_for_the_results_of_ours():
+async def test_a_server_tool_call_stays_open_until_the_results_of_the_agent_are_sent():
     script = [Reply(blocks=[SEARCH, use()]), Reply(blocks=[FOUND, use("b")]), "so"]
     async with AnthropicDouble(script) as server:
         await call_twice(server, provider_tools=[WEB])
     assert server.requests[1]["messages"][1]["content"] == [SEARCH, use()]
 
 
-async def test_later_calls_of_a_turn_need_no_thinking_of_their_own():
+async def test_later_calls_of_a_turn_do_not_require_thinking_blocks():
     first = Reply("so", thinking="let me think", calls=[("time", {})])
     async with AnthropicDouble([first, calls(("time", {})), "done"]) as server:
         await call_twice(server, thinking=1024)
@@ -313,7 +313,7 @@ async def test_later_calls_of_a_turn_need_no_thinking_of_their_own():
     assert [body["thinking"] for body in server.requests] == [budget] * 3
 
 
-async def test_a_turn_that_another_provider_began_goes_on_without_a_thinking_budget():
+async def test_a_turn_started_by_another_provider_continues_without_a_thinking_budget():
     answered = [*HI, CALLED, RESULT]
     second = AssistantMessage(tool_calls=(ToolCall("b", "time"),))
     longer = [*answered, second, ToolMessage("b", "time", "one"), UserMessage("hurry")]
@@ -323,7 +323,7 @@ async def test_a_turn_that_another_provider_began_goes_on_without_a_thinking_bud
     assert ["thinking" in body for body in server.requests] == [True, False, False, True]
 
 
-async def test_the_container_of_the_provider_s_code_is_used_again_while_it_can_be():
+async def test_a_code_execution_container_is_reused_until_it_expires():
     later, gone = "2999-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
     ran = [
         Reply("a", more={"container": {"id": name, "expires_at": expires}})
@@ -342,10 +342,10 @@ async def test_the_container_of_the_provider_s_code_is_used_again_while_it_can_b
 # ---- the prompt cache
 
 
-async def test_tools_system_prompt_and_the_last_two_user_messages_are_marked():
+async def test_tools_system_prompt_and_the_last_two_user_messages_have_cache_marks():
     marked = await sent(ANTHROPIC, hurried(), TOOLS)
     assert json.dumps(marked).count("cache_control") == 4
-    assert [MARK.items() <= one.items() for one in marked["tools"]] == [False, True]
+    assert [MARK.items() <= tool.items() for tool in marked["tools"]] == [False, True]
     assert marked["system"] == [text("s") | MARK]
     assert marked["messages"][2]["content"][-1] == text("hurry") | MARK
     assert marked["messages"][4]["content"][-1] == text("bye") | MARK
@@ -354,7 +354,7 @@ async def test_tools_system_prompt_and_the_last_two_user_messages_are_marked():
 
 
 @pytest.mark.parametrize("width", [1, 9, 10, 11, 60])
-async def test_every_request_of_a_run_finds_all_of_the_one_before(width):
+async def test_every_request_of_a_run_reads_the_previous_request_from_the_cache(width):
     @tool("The time.")
     def clock(n: int) -> str:
         return str(n)
@@ -373,7 +373,7 @@ async def test_every_request_of_a_run_finds_all_of_the_one_before(width):
 # ---- the reply
 
 
-async def test_a_refusal_says_why_if_the_provider_does(streaming):
+async def test_a_refusal_contains_the_explanation_of_the_provider(streaming):
     why = {"type": "refusal", "category": "bio", "explanation": "This was declined."}
     silent = Reply(finish="refusal", more={"stop_details": why})
     async with AnthropicDouble([silent, Reply("I can't.", finish="refusal")]) as server:
@@ -387,29 +387,29 @@ async def test_a_refusal_says_why_if_the_provider_does(streaming):
     [
         (["", '{"x"', ":1}"], '{"x": 1}'),
         ([], "{}"),
-        (['{"x"'], '{"x"'),  # cut off
+        (['{"x"'], '{"x"'),  # truncated
         (["[]"], "[]"),
     ],
 )
-def test_calls_are_put_together_one_by_one(deltas, arguments):
+def test_streamed_calls_are_assembled_separately(deltas, arguments):
     call = [delta(0, "input_json_delta", partial_json=piece) for piece in deltas]
     reply = streamed(start(0, use("a", "f")), *call, start(1, use("b", "g")))
     assert reply.tool_calls == (ToolCall("a", "f", arguments), ToolCall("b", "g"))
     assert reply.stop_reason == "tool_calls"
 
 
-async def test_an_error_of_llama_cpp_inside_a_stream_keeps_its_reason():
-    # its server-context.cpp puts the bare error into an event of that name
+async def test_an_error_event_of_llama_cpp_keeps_its_reason():
+    # llama.cpp (server-context.cpp) sends the bare error object in an event named `error`
     error = {"code": 400, "message": "the request exceeds the available context size"}
     error["type"] = "exceed_context_size_error"
-    begun = {"type": "message_start", "message": {"content": []}}
-    content = sse(begun) + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+    start_event = {"type": "message_start", "message": {"content": []}}
+    content = sse(start_event) + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
     async with serving(stream_head() + chunk(content) + chunk(b"")) as server:
         with pytest.raises(ContextWindowExceeded, match="exceeds the available context size"):
             await ask(model(server, max_retries=0), streaming=True)
 
 
-def test_usage_comes_in_two_parts_and_what_the_second_leaves_out_stays():
+def test_streamed_usage_merges_two_parts_and_keeps_counts_missing_from_the_second():
     first = {"input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": 1}
     last = {"output_tokens": 40, "input_tokens": None, "cache_read_input_tokens": 9}
     reply = streamed(
@@ -420,7 +420,7 @@ def test_usage_comes_in_two_parts_and_what_the_second_leaves_out_stays():
 
 
 @pytest.mark.parametrize("block", [{"type": {}}, {"text": "a"}])
-async def test_a_block_that_could_never_go_back_is_a_bad_response(block):
+async def test_a_block_without_a_valid_type_is_a_bad_response(block):
     body = {"content": [text("a"), block], "stop_reason": "end_turn"}
     async with serving(answer(body)) as server:
         with pytest.raises(BadResponse, match="a block without a type"):
@@ -435,13 +435,13 @@ async def test_a_block_that_could_never_go_back_is_a_bad_response(block):
         (HI, {"extra": {"zzz": 1}}, "Extra inputs"),
     ],
 )
-async def test_the_double_refuses_settings_that_the_provider_would(messages, settings, words):
+async def test_the_double_rejects_settings_that_the_provider_rejects(messages, settings, words):
     async with AnthropicDouble(["never"]) as server:
         with pytest.raises(BadRequest, match=words):
             await ask(model(server, **settings), messages=messages)
 
 
-async def test_a_block_whose_id_is_not_text_spoils_no_later_request():
+async def test_a_block_with_an_id_that_is_not_text_does_not_break_later_requests():
     odd = {"type": "server_tool_use", "id": ["s"], "name": "web_search", "input": {}}
     reply = AssistantMessage("hello", raw={"provider": "anthropic", "content": [odd]})
     body = await sent(ANTHROPIC, [*HI, reply, UserMessage("again")])

@@ -1,4 +1,4 @@
-"""The sources that an answer names, whole and streamed, as each provider says them."""
+"""Citations in complete and streamed replies of each provider."""
 
 import json
 
@@ -14,12 +14,15 @@ BERN = len("Zürich is large. ")
 
 
 def cited(reply):
-    """Return each citation as its address, its title and the text that it stands for."""
-    return [(each.url, each.title, reply.text[each.start : each.end]) for each in reply.citations]
+    """Return citation citation as (URL, title, cited text)."""
+    return [
+        (citation.url, citation.title, reply.text[citation.start : citation.end])
+        for citation in reply.citations
+    ]
 
 
 def whole(wire, data):
-    """Read a reply that came whole."""
+    """Read a complete reply."""
     return wire.model("http://x").read(json.loads(json.dumps(data)))
 
 
@@ -48,15 +51,15 @@ READ = [
 ]
 
 
-def test_the_sources_of_chat_completions_are_read():
+def test_url_citations_of_chat_completions_are_read():
     message = {"role": "assistant", "content": SO, "annotations": SOURCES}
     reply = whole(OPENAI, {"choices": [{"message": message, "finish_reason": "stop"}]})
     assert cited(reply) == READ
     assert reply.citations[0].raw == SOURCES[0]
 
 
-def test_a_stream_brings_sources_one_by_one_and_some_of_them_twice():
-    # OpenRouter sends them as they are found, and all of them once more
+def test_repeated_citations_in_a_stream_are_merged():
+    # OpenRouter sends citations as they are reply, and repeats all of them at the end
     # Source: https://openrouter.ai/docs/guides/features/plugins/web-search
     deltas = [{"content": SO}, {"annotations": SOURCES[:1]}, {"annotations": SOURCES}]
     chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
@@ -64,7 +67,7 @@ def test_a_stream_brings_sources_one_by_one_and_some_of_them_twice():
     assert cited(read(OPENAI, *chunks, end)) == READ
 
 
-def test_a_source_may_come_without_a_place_or_a_title():
+def test_a_citation_may_lack_a_position_or_a_title():
     about = {"type": "url_citation", "url_citation": {"url": "https://a", "start_index": None}}
     odd = {"type": "url_citation", "title": {"en": "A"}}
     message = {"content": SO, "annotations": [about, None, odd]}
@@ -73,7 +76,7 @@ def test_a_source_may_come_without_a_place_or_a_title():
     assert hash(reply)
 
 
-def test_what_openrouter_read_in_a_file_of_the_request_is_no_source():
+def test_file_annotations_of_openrouter_are_not_citations():
     # Source: https://openrouter.ai/docs/guides/overview/multimodal/pdfs (annotations)
     file = {"hash": "x", "name": "a.pdf", "content": [{"type": "text", "text": "long"}]}
     message = {"content": SO, "annotations": [{"type": "file", "file": file}]}
@@ -84,16 +87,19 @@ def test_what_openrouter_read_in_a_file_of_the_request_is_no_source():
 # Source: https://platform.openai.com/docs/api-reference/responses/object (annotations)
 
 
-def test_places_in_later_messages_of_responses_are_counted_from_the_first(streaming):
-    def said(text, *annotations):
+def test_positions_in_later_messages_of_responses_are_relative_to_the_complete_text(streaming):
+    def output_message(text, *annotations):
         part = {"type": "output_text", "text": text, "annotations": annotations}
         return {"type": "message", "role": "assistant", "content": [part]}
 
     url = {"type": "url_citation", "url": "https://b", "title": "B"}
     file = {"type": "file_citation", "file_id": "file-1", "filename": "a.pdf", "index": 3}
     thought = {"type": "reasoning", "summary": [], "content": [{"text": "hm, hm"}]}
-    second = said("Bern is small.", url | {"start_index": 0, "end_index": 4}, file)
-    reply = {"status": "completed", "output": [thought, said("Zürich is large. "), second]}
+    second = output_message("Bern is small.", url | {"start_index": 0, "end_index": 4}, file)
+    reply = {
+        "status": "completed",
+        "output": [thought, output_message("Zürich is large. "), second],
+    }
     if streaming:
         message = read(RESPONSES, {"type": "response.completed", "response": reply})
     else:
@@ -124,7 +130,7 @@ FOUND = {
 RESULT = {"type": "search_result_location", "source": "https://c", "title": "C", "cited_text": ""}
 
 
-async def test_a_source_of_anthropic_stands_for_its_block(streaming):
+async def test_a_citation_of_anthropic_covers_its_text_block(streaming):
     blocks = [
         {"type": "text", "text": "Zürich is large.", "citations": [PAGE]},
         {"type": "text", "text": " "},
@@ -140,7 +146,7 @@ async def test_a_source_of_anthropic_stands_for_its_block(streaming):
         ("https://c", "C", "Bern is small."),
     ]
     assert reply.citations[0].raw["start_page_number"] == 3
-    back = [blocks[0], blocks[2]]  # as they came, but for blank text, which the API refuses
+    back = [blocks[0], blocks[2]]  # unchanged, except for blank text, which the API rejects
     assert server.requests[1]["messages"][1]["content"] == back
 
 
@@ -159,7 +165,7 @@ def grounded(*supports, chunks=CHUNKS):
 
 
 def support(text, start, *chunks):
-    """Say which chunks support a text. Places are counted in bytes; a place of 0 is left out."""
+    """Return the chunks that support a text. Positions count bytes; a start of 0 is omitted."""
     segment = {"text": text, "endIndex": start + len(text.encode())}
     if start:
         segment["startIndex"] = start
@@ -167,7 +173,7 @@ def support(text, start, *chunks):
 
 
 def google(text, grounding, *, streaming):
-    """Read a reply of Gemini, the sources of which come before its last chunk if it is streamed."""
+    """Read a Gemini reply; in a stream, its sources arrive before the last chunk."""
     content = {"role": "model", "parts": [{"text": "I search.", "thought": True}, {"text": text}]}
     candidate = {"content": content, "groundingMetadata": grounding}
     if not streaming:
@@ -178,7 +184,7 @@ def google(text, grounding, *, streaming):
     return read(GOOGLE, {"candidates": [candidate]}, {"candidates": [end]})
 
 
-def test_the_places_of_google_are_bytes(streaming):
+def test_positions_of_google_are_byte_offsets(streaming):
     start = len("Zürich is large. ".encode())
     grounding = grounded(support("Zürich is large.", 0, 0), support("Bern is small.", start, 0, 1))
     reply = google(SO, grounding, streaming=streaming)
@@ -190,29 +196,30 @@ def test_the_places_of_google_are_bytes(streaming):
     assert reply.citations[2].raw == CHUNKS[1]
 
 
-def test_of_words_that_come_twice_the_place_counts():
+def test_the_position_selects_one_of_several_equal_texts():
     reply = google("yes, or: yes", grounded(support("yes", 9, 0)), streaming=False)
     assert (reply.citations[0].start, reply.citations[0].end) == (9, 12)
-    # places may be those of a part that is not named: the words come later then
+    # positions may refer to an unspecified part, in which case the text occurs later
     # Source: https://github.com/googleapis/python-genai/issues/961
     reply = google("or: yes", grounded(support("yes", 0, 0)), streaming=False)
     assert cited(reply) == [("https://a", "a", "yes")]
 
 
-def test_sources_that_stand_for_no_text_are_read_and_numbers_of_none_are_not():
+def test_google_sources_without_supports_are_read_and_invalid_indices_are_ignored():
     reply = google(SO, grounded(), streaming=False)
     assert cited(reply) == [("https://a", "a", ""), ("gs://b", "b", "")]
     assert google(SO, grounded(support(SO, 0, 7)), streaming=False).citations == ()
     assert google(SO, {}, streaming=False).citations == ()
-    found = google(SO, grounded(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False)
-    assert cited(found) == [("https://c", "c", ""), ("d", "", "")]
+    reply = google(SO, grounded(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False)
+    assert cited(reply) == [("https://c", "c", ""), ("d", "", "")]
 
 
-# ---- all
+# ---- all providers
 
 
-def test_citations_survive_a_session():
-    half = {"url": "https://a", "cited_text": "\ud83d"}  # half a character, which JSON can name
+def test_citations_are_saved_and_loaded_with_their_message():
+    # half of a surrogate pair, which JSON can represent
+    half = {"url": "https://a", "cited_text": "\ud83d"}
     message = {"content": SO, "annotations": [half | {"start_index": 0, "end_index": 6}]}
     reply = whole(OPENAI, {"choices": [{"message": message}]})
     raw = message["annotations"][0] | {"cited_text": "\ufffd"}
@@ -222,12 +229,12 @@ def test_citations_survive_a_session():
     assert load_record(dump_record(AssistantMessage("x"))).citations == ()
 
 
-async def test_an_answer_without_sources_has_none(wire, streaming):
+async def test_a_reply_without_sources_has_no_citations(wire, streaming):
     async with wire.double(["hello"]) as server:
         assert (await ask(wire.model(server), streaming)).citations == ()
 
 
-def test_google_s_recited_works_and_fetched_pages_are_sources():
+def test_recitations_and_fetched_pages_of_google_are_citations():
     # Source: https://ai.google.dev/api/generate-content#CitationMetadata
     start = len("Zürich is large. ".encode())
     recited = {"startIndex": start, "endIndex": start + 14, "uri": "https://b", "title": "B"}
@@ -242,7 +249,7 @@ def test_google_s_recited_works_and_fetched_pages_are_sources():
     assert cited(reply) == [("https://b", "B", "Bern is small."), ("https://a", "", "")]
 
 
-def test_perplexity_s_sources_are_read_whole_and_streamed():
+def test_perplexity_sources_are_read_from_complete_and_streamed_replies():
     # Source: https://docs.perplexity.ai/api-reference/chat-completions-post
     message = {"role": "assistant", "content": SO}
     results = [{"title": "A", "url": "https://a", "date": None}]

@@ -1,4 +1,4 @@
-"""The recipe that asks a server for the context window, with what servers really answer."""
+"""The recipe that reads the context window from a server, with realistic server responses."""
 
 import httpx
 import pytest
@@ -9,7 +9,7 @@ from tests.test_recipes import load
 recipe = load("context_window")
 URL = "http://host:1/v1"
 
-SERVERS = {  # by path; anything else is 404
+SERVERS = {  # by path; other paths return 404
     # Source: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
     "vllm": ({"/v1/models": {"data": [{"id": "m", "max_model_len": 32768}]}}, 32768),
     # Source: https://openrouter.ai/docs/api-reference/list-available-models
@@ -48,12 +48,12 @@ SERVERS = {  # by path; anything else is 404
         {"/v1/models": {"data": [{"id": "m"}]}, "/api/ps": {"models": []}},
         None,
     ),
-    "one that does not say": ({"/v1/models": {"data": [{"id": "m"}]}, "/props": "hello"}, None),
+    "not reported": ({"/v1/models": {"data": [{"id": "m"}]}, "/props": "hello"}, None),
 }
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_a_server_that_says_its_window_is_believed(name):
+async def test_the_context_window_is_read_from_each_server(name):
     paths, window = SERVERS[name]
 
     def answer(request):
@@ -66,11 +66,11 @@ async def test_a_server_that_says_its_window_is_believed(name):
     assert await recipe.server_window(URL, "m", headers, transport=transport) == window
 
 
-async def test_a_server_that_is_not_there_says_nothing():
+async def test_an_unreachable_server_has_an_unknown_context_window():
     assert await recipe.server_window("http://127.0.0.1:9/v1", "m", trust_env=False) is None
 
 
-def test_windows_that_are_looked_up():
+def test_context_windows_of_known_models_are_looked_up():
     pytest.importorskip("genai_prices")
     names = ["gemini-2.5-pro", "google/gemini-3-pro-preview", "models/gemini-flash-latest"]
     assert {context_window(name) for name in names} == {1_048_576}

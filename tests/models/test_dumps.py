@@ -1,4 +1,4 @@
-"""The recipe for dumps: the bodies as they went, without the key."""
+"""The recipe for dumps: request and response bodies as transmitted, with the key masked."""
 
 import json
 import stat
@@ -16,7 +16,7 @@ from tests.test_recipes import load
 dump_to = load("dump_bodies").dump_to
 
 
-async def test_a_dump_has_the_bodies_as_they_went_without_the_key(tmp_path):
+async def test_a_dump_contains_the_sent_bodies_with_the_key_masked(tmp_path):
     replies = [Reply(f"my key is {KEY}? ", [("add", {"a": 1, "b": 2})]), "3"]
     async with OpenAIDouble(replies) as server:
         llm = OPENAI.model(server, dump=dump_to(tmp_path / "new" / "d"))
@@ -32,7 +32,7 @@ async def test_a_dump_has_the_bodies_as_they_went_without_the_key(tmp_path):
     assert "my key is ***?" in files["0001-response.json"]
 
 
-async def test_a_dumped_stream_is_kept_as_it_came(tmp_path):
+async def test_a_dumped_stream_contains_the_received_events(tmp_path):
     async with OpenAIDouble(["hello there"]) as server:
         await ask(OPENAI.model(server, dump=dump_to(tmp_path)), streaming=True)
     text = (tmp_path / "0001-response.sse").read_text()
@@ -42,7 +42,7 @@ async def test_a_dumped_stream_is_kept_as_it_came(tmp_path):
         assert stat.S_IMODE((tmp_path / "0001-request.json").stat().st_mode) == 0o600
 
 
-async def test_each_attempt_is_dumped_and_so_is_one_without_an_answer(tmp_path):
+async def test_every_attempt_is_dumped_even_if_no_response_arrives(tmp_path):
     async with FaultServer(*[[fin()]] * 3) as server:
         llm = OPENAI.model(server, max_retries=2, dump=dump_to(tmp_path))
         with pytest.raises(ModelError):

@@ -1,5 +1,4 @@
-"""A request encodes only the messages that are new in it, and sends the same bytes as if it encoded
-all of them."""
+"""A request encodes only new messages and sends the same bytes as a complete encoding."""
 
 import gc
 from copy import copy
@@ -26,7 +25,7 @@ def encoded(llm, messages):
 
 
 def turn(number, size=1, **fields):
-    """Write a reply with a call, and the call's result."""
+    """Return a reply with a call, followed by the result of the call."""
     called = ToolCall(f"c{number}", "time", '{"zone": "x"}')
     reply = AssistantMessage(f"I look. {number}", (called,), **fields)
     return [reply, called.answer(f"at noon {number}" * size)]
@@ -38,30 +37,32 @@ blocks = st.lists(st.sampled_from([THINKING, SEARCH, FOUND]), unique_by=id, max_
 
 @st.composite
 def turns(draw):
-    """A turn: a reply with its results, a message of the user, or both."""
+    """A turn: a reply with its results, a user message, or both."""
     text, count = draw(st.sampled_from(["", "so"])), draw(st.integers(0, 2))
-    made = tuple(ToolCall(f"{draw(st.uuids())}", "time") for _ in range(count))
+    calls = tuple(ToolCall(f"{draw(st.uuids())}", "time") for _ in range(count))
     own = [*draw(blocks), {"type": "text", "text": text}, *[{"type": "tool_use"}] * count]
     raw = draw(st.sampled_from([None, {"provider": "anthropic", "content": own}, {"x": "other"}]))
-    results = [call.answer(draw(contents)) for call in made]
+    results = [call.answer(draw(contents)) for call in calls]
     after = [UserMessage(words) for words in draw(st.lists(contents, max_size=1))]
-    return [AssistantMessage(text, made, raw=raw), *results, *after]
+    return [AssistantMessage(text, calls, raw=raw), *results, *after]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(WIRES), st.lists(turns(), max_size=8), st.booleans())
-def test_the_bytes_are_those_of_a_request_that_encodes_every_message(wire, history, has_system):
+def test_cached_encoding_produces_the_same_bytes_as_encoding_every_message(
+    wire, history, has_system
+):
     llm = wire.model("http://x")
     messages = [*[SystemMessage("s")] * has_system, *HI]
     for added in history:
         for message in added:
             messages.append(message)
-            assert encoded(llm, messages) == encoded(llm, [copy(one) for one in messages])
+            assert encoded(llm, messages) == encoded(llm, [copy(item) for item in messages])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from([ANTHROPIC, GOOGLE]), st.lists(turns(), max_size=8), st.booleans())
-def test_roles_alternate_and_the_user_begins_whichever_replies_are_empty(wire, history, has_system):
+def test_roles_alternate_and_start_with_the_user_even_with_empty_replies(wire, history, has_system):
     messages = [message for added in history for message in added]
     body = body_of(wire.model("http://x"), [*[SystemMessage("s")] * has_system, *messages])
     roles = [message["role"] for message in body.get("messages") or body["contents"]]
@@ -70,13 +71,13 @@ def test_roles_alternate_and_the_user_begins_whichever_replies_are_empty(wire, h
     assert roles
 
 
-def test_a_request_encodes_as_much_late_in_a_conversation_as_early(wire, monkeypatch):
+def test_the_encoding_work_per_request_is_constant(wire, monkeypatch):
     sizes = []
 
     def to_json(value, **options):
-        made = encode(value, **options)
-        sizes[-1] += len(made)
-        return made
+        result = encode(value, **options)
+        sizes[-1] += len(result)
+        return result
 
     encode = wires.to_json
     monkeypatch.setattr(wires, "to_json", to_json)
@@ -89,7 +90,7 @@ def test_a_request_encodes_as_much_late_in_a_conversation_as_early(wire, monkeyp
     assert sizes[-1] == sizes[10] < len(whole) / 10
 
 
-def test_a_result_that_is_hidden_later_is_written_again(wire):
+def test_a_result_that_is_pruned_later_is_encoded_again(wire):
     llm = wire.model("http://x")
     messages = [*HI, *[message for number in range(9) for message in turn(number)]]
     assert b"at noon 2" in encoded(llm, messages)
@@ -99,18 +100,18 @@ def test_a_result_that_is_hidden_later_is_written_again(wire):
     assert b"[removed]" in later
 
 
-def test_models_that_take_turns_each_send_their_own_reasoning_only():
+def test_alternating_models_send_only_their_own_reasoning():
     raw = {"provider": "openai", "reasoning_content": "mine"}
-    one, other = OPENAI.model("http://x"), OPENAI.model("http://y")
-    owner = one.read({"choices": [{"message": {"reasoning_content": "mine"}}]}).raw["owner"]
+    first, other = OPENAI.model("http://x"), OPENAI.model("http://y")
+    owner = first.read({"choices": [{"message": {"reasoning_content": "mine"}}]}).raw["owner"]
     messages = [*HI, *turn(1, raw=raw | {"owner": owner}), *turn(2)]
     for _ in range(2):
-        assert b"mine" in encoded(one, messages)
+        assert b"mine" in encoded(first, messages)
         assert b"mine" not in encoded(other, messages)
         assert "input" in body_of(RESPONSES.model("http://x"), messages)
 
 
-def test_a_fork_shares_what_its_original_has_encoded(wire, monkeypatch):
+def test_a_fork_reuses_the_encoded_messages_of_its_original(wire, monkeypatch):
     llm = wire.model("http://x")
     agent = Agent(llm=llm)
     for number in range(50):
@@ -127,7 +128,7 @@ def test_a_fork_shares_what_its_original_has_encoded(wire, monkeypatch):
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_call_of_the_provider_stays_only_if_a_later_reply_has_its_result(answered):
+def test_a_server_tool_call_is_kept_only_if_a_later_reply_contains_its_result(answered):
     def own(number, *blocks):
         content = [*blocks, {"type": "text", "text": f"I look. {number}"}, {"type": "tool_use"}]
         return turn(number, raw={"provider": "anthropic", "content": content})
@@ -144,11 +145,11 @@ def test_encoded_messages_are_released_with_their_log(wire):
     llm = wire.model("http://x")
     messages = [*HI, *[message for number in range(9) for message in turn(number)]]
     encoded(llm, messages)
-    kept = messages[8:9]  # one message keeps no later one
+    remaining = messages[8:9]  # a message does not keep later messages alive
     gc.disable()
     try:
         del messages
-        alive = [one for one in gc.get_objects() if isinstance(one, ToolMessage)]
-        assert {one.text for one in alive if "at noon" in one.text} <= {kept[0].text}
+        alive = [record for record in gc.get_objects() if isinstance(record, ToolMessage)]
+        assert {record.text for record in alive if "at noon" in record.text} <= {remaining[0].text}
     finally:
         gc.enable()

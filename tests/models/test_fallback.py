@@ -1,4 +1,4 @@
-"""Fallback: who is asked when the first model is down, and what is never asked twice."""
+"""Fallback: model selection after errors, cooldown, and requests that are never repeated."""
 
 from itertools import permutations
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ def clock(monkeypatch):
 
 
 class Talker(ScriptedModel):
-    """Shows something before it fails."""
+    """Emits a delta before it fails."""
 
     async def ainvoke(self, *args, on_delta=None, **options):
         if on_delta:
@@ -46,32 +46,32 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("error", DOWN, ids=lambda error: type(error).__name__)
-async def test_the_second_answers_when_the_first_is_down(error):
-    first, second, shown = ScriptedModel(error), ScriptedModel("hello"), []
+async def test_the_second_model_answers_if_the_first_is_unavailable(error):
+    first, second, deltas = ScriptedModel(error), ScriptedModel("hello"), []
     llm = Fallback(first, second)
-    reply = await llm.ainvoke(HI, (), tool_choice="none", on_delta=shown.append)
-    assert (reply.text, shown) == ("hello", [TextDeltaEvent("hello")])
+    reply = await llm.ainvoke(HI, (), tool_choice="none", on_delta=deltas.append)
+    assert (reply.text, deltas) == ("hello", [TextDeltaEvent("hello")])
     assert first.requests == second.requests
 
 
 @pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(error).__name__)
-async def test_a_request_that_is_refused_is_not_tried_elsewhere(error):
+async def test_a_rejected_request_is_not_sent_to_another_model(error):
     llm = Fallback(ScriptedModel(error, "again"), ScriptedModel())
     with pytest.raises(type(error)) as caught:
         await ask(llm)
     assert caught.value is error
-    assert (await ask(llm)).text == "again"  # it is not passed over either
+    assert (await ask(llm)).text == "again"  # the model is not skipped either
 
 
-async def test_nobody_else_is_asked_once_something_was_shown():
-    shown = []
+async def test_no_other_model_is_used_after_a_delta_was_emitted():
+    deltas = []
     with pytest.raises(errors.ConnectionFailed):
-        await Fallback(Talker(DOWN[0]), ScriptedModel()).ainvoke(HI, on_delta=shown.append)
-    assert shown == [TextDeltaEvent("so")]
+        await Fallback(Talker(DOWN[0]), ScriptedModel()).ainvoke(HI, on_delta=deltas.append)
+    assert deltas == [TextDeltaEvent("so")]
     assert (await ask(Fallback(Talker(DOWN[0]), ScriptedModel("a")))).text == "a"
 
 
-async def test_the_last_error_is_raised_and_names_those_before_it():
+async def test_the_last_error_is_raised_with_notes_about_the_earlier_errors():
     script = errors.RateLimited("one"), errors.Overloaded("two"), errors.ServerError("three")
     with pytest.raises(errors.ServerError, match="three") as caught:
         await ask(Fallback(*map(ScriptedModel, script)))
@@ -80,7 +80,7 @@ async def test_the_last_error_is_raised_and_names_those_before_it():
     assert "Overloaded: two" in second
 
 
-async def test_a_model_that_was_down_is_passed_over_for_a_while(clock):
+async def test_an_unavailable_model_is_skipped_during_the_cooldown(clock):
     models = ScriptedModel(DOWN[0], "back", model="a"), ScriptedModel("x", "y", model="b")
     llm = Fallback(*models, cooldown=30)
     for model, text, model_then, seconds in (("a", "x", "b", 29), ("b", "y", "b", 1)):
@@ -89,7 +89,7 @@ async def test_a_model_that_was_down_is_passed_over_for_a_while(clock):
     assert (llm.model, (await ask(llm)).text) == ("a", "back")
 
 
-async def test_a_model_that_asks_for_a_longer_pause_gets_it(clock):
+async def test_a_longer_retry_after_extends_the_cooldown(clock):
     first = ScriptedModel(errors.RateLimited("later", retry_after=300))
     llm = Fallback(first, ScriptedModel("x", "y"), cooldown=30)
     for _ in "xy":
@@ -98,14 +98,14 @@ async def test_a_model_that_asks_for_a_longer_pause_gets_it(clock):
     assert len(first.requests) == 1
 
 
-async def test_models_that_are_all_down_are_all_asked(clock):
+async def test_every_model_is_tried_if_all_are_in_cooldown(clock):
     llm = Fallback(ScriptedModel(DOWN[0], DOWN[1]), ScriptedModel(DOWN[2], "up"))
     with pytest.raises(errors.Overloaded):
         await ask(llm)
     assert (await ask(llm)).text == "up"
 
 
-async def test_what_counts_as_down_is_a_setting():
+async def test_the_errors_that_trigger_a_fallback_are_configurable():
     llm = Fallback(ScriptedModel(REFUSED[-1]), ScriptedModel("a"), errors=(errors.BadResponse,))
     assert (await ask(llm)).text == "a"
     with pytest.raises(errors.ConnectionFailed):
@@ -114,7 +114,7 @@ async def test_what_counts_as_down_is_a_setting():
 
 @pytest.mark.parametrize("pair", [*permutations(WIRES, 2)], ids=lambda pair: pair[0].name)
 @pytest.mark.parametrize("talk", CONVERSATIONS[2:5], ids=lambda talk: talk.name)
-async def test_a_conversation_goes_on_with_another_provider(talk, pair):
+async def test_a_conversation_continues_with_another_provider(talk, pair):
     half = len(talk.script) // 2
     first = pair[0].double([*talk.script[:half], Failure(503)])
     second = pair[1].double(talk.script[half:])
@@ -126,17 +126,17 @@ async def test_a_conversation_goes_on_with_another_provider(talk, pair):
 
 
 @pytest.mark.parametrize("models", [(), ("gpt-5-mini",), (ScriptedModel(), None)])
-def test_what_is_no_model_is_refused_at_once(models):
+def test_an_invalid_model_is_rejected_at_construction(models):
     with pytest.raises(TypeError, match=r"chat models, which have ainvoke\(\)"):
         Fallback(*models)
 
 
-def test_the_repr_shows_the_models_and_no_key():
+def test_the_repr_shows_the_models_without_keys():
     llm = Fallback(*[wire.model("http://x") for wire in WIRES[1:]])
     assert repr(llm) == "Fallback(ChatOpenAI('m'), ChatAnthropic('m'), ChatGoogle('gemini-3-pro'))"
 
 
-async def test_an_output_type_is_asked_for_by_the_done_tool():
+async def test_an_output_type_uses_the_done_tool():
     llm = Fallback(ScriptedModel(errors.ServerError("down")), ScriptedModel(call("done", result=3)))
     agent = Agent(llm=llm, output_type=int)
     assert (await agent.run("1 + 2?")).value == 3

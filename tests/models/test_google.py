@@ -1,4 +1,4 @@
-"""ChatGoogle: what it sends, and what it makes of the replies that Gemini really gives."""
+"""ChatGoogle: request bodies, and parsing of realistic Gemini replies."""
 
 import json
 from copy import deepcopy
@@ -51,13 +51,13 @@ def sent_by_server(body, streaming):
 
 def assemble(*chunks):
     whole = GoogleChunks()
-    for each in chunks:
-        whole.add(each)
+    for data in chunks:
+        whole.add(data)
     return read(whole.reply())
 
 
 def contents(*messages):
-    """Write messages as they are sent."""
+    """Return the `contents` of a request with these messages."""
     return body_of(model("http://x"), messages)["contents"]
 
 
@@ -86,14 +86,14 @@ async def test_an_output_schema_is_sent():
         ("a b\r\nx", "a%20b%0D%0Ax"),
     ],
 )
-async def test_the_name_of_the_model_stays_in_its_place(name, segment):
+async def test_the_model_name_is_escaped_in_the_path(name, segment):
     async with serving(answer(OK)) as server:
         llm = model(server, model=name)
         assert llm.path(False) == f"/v1beta/models/{segment}:generateContent"
         assert (await ask(llm)).text == "hello"
 
 
-async def test_a_conversation_with_calls_is_one_that_the_provider_takes():
+async def test_a_conversation_with_calls_is_valid_for_the_provider():
     contents = (await sent(GOOGLE, conversation(), TOOLS, system="s"))["contents"]
     assert [content["role"] for content in contents] == ["user", "model", "user", "model", "user"]
     weather = {"id": "a", "name": "weather", "args": {"city": "Bern"}}
@@ -108,11 +108,12 @@ async def test_a_conversation_with_calls_is_one_that_the_provider_takes():
     ]
 
 
-async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_content():
+async def test_empty_texts_are_omitted_and_adjacent_messages_of_one_role_are_merged():
     empty = UserMessage([TextPart(""), TextPart("look")])
     wire = contents(*HI, AssistantMessage(), empty, UserMessage(""), *HI)
     assert wire == [{"role": "user", "parts": [{"text": t} for t in ("hi", "look", "hi")]}]
-    first = [{"role": "user", "parts": [{"text": "(empty)"}]}]  # the user has to begin
+    # the first message must have the user role
+    first = [{"role": "user", "parts": [{"text": "(empty)"}]}]
     assert contents(UserMessage("")) == first
     assert contents(AssistantMessage("a"))[:1] == first
     turn = [*HI, CALLED, ToolMessage("a", "time", ""), UserMessage("and?")]
@@ -120,10 +121,10 @@ async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_conte
     assert [len(content["parts"]) for content in body["contents"]] == [1, 1, 2]
 
 
-def test_a_schema_is_written_without_what_gemini_does_not_take():
+def test_unsupported_schema_keywords_are_removed_for_gemini():
     kinds = {"anyOf": [], "discriminator": {"propertyName": "kind", "mapping": {"a": "A"}}}
     number = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 9, "multipleOf": 0.5}
-    unique = {"type": "array", "items": {"type": "string"}}  # a set
+    unique = {"type": "array", "items": {"type": "string"}}  # the schema of a set
     schema = {
         "type": "object",
         "properties": {
@@ -153,7 +154,7 @@ def test_a_schema_is_written_without_what_gemini_does_not_take():
     assert json.dumps(schema) == before
 
 
-def test_unknown_parts_and_fields_survive():
+def test_unknown_parts_and_fields_are_preserved():
     parts = [
         {"executableCode": {"language": "PYTHON", "code": "1"}},
         {"text": "a", "zzz": {"x": 1}},
@@ -170,7 +171,7 @@ def test_unknown_parts_and_fields_survive():
 # ---- the reply
 
 
-def test_a_refusal_without_content_says_why_in_raw():
+def test_a_refusal_without_content_has_the_reason_in_raw():
     reply = read({"candidates": [{"finishReason": "SAFETY"}]})
     assert (reply.text, reply.stop_reason) == ("", "refused")
     assert reply.raw == {"provider": "google", "parts": [], "finishReason": "SAFETY"}
@@ -195,14 +196,14 @@ async def test_a_blocked_prompt_is_a_refusal(streaming):
         {"candidates": [{"content": {"parts": [5]}, "finishReason": "STOP"}]},
     ],
 )
-async def test_a_reply_without_a_message_is_asked_for_again(body, streaming):
+async def test_a_reply_without_a_message_is_requested_again(body, streaming):
     async with serving(sent_by_server(body, streaming), answer(OK)) as server:
         reply = await ask(model(server), streaming)
         assert (reply.text, len(server.requests)) == ("hello", 2)
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "expected"),
     [
         (Reply(finish="MALFORMED_FUNCTION_CALL"), "no tool named 'malformed_function_call'"),
         (Reply("So", finish="TOO_MANY_TOOL_CALLS"), "no tool named 'too_many_tool_calls'"),
@@ -210,22 +211,22 @@ async def test_a_reply_without_a_message_is_asked_for_again(body, streaming):
         (Reply(finish="UNEXPECTED_TOOL_CALL", calls=[("clock", {})]), "invalid JSON"),
     ],
 )
-async def test_a_call_that_gemini_finds_wrong_is_an_error_result_and_the_run_goes_on(
-    reply, said, streaming
+async def test_a_call_that_gemini_rejects_is_an_error_result_and_the_run_continues(
+    reply, expected, streaming
 ):
     @tool
     async def clock() -> str:
-        """The time."""
+        """Return the time."""
         raise AssertionError("it ran")
 
     async with GoogleDouble([reply, "done"]) as server:
         assert await agent_of(model(server), streaming, [clock]).query("When?") == "done"
         assert (server.refusals, server.prefix_breaks) == ([], [])
     [answered] = server.requests[1]["contents"][2]["parts"]
-    assert said in answered["functionResponse"]["response"]["error"]
+    assert expected in answered["functionResponse"]["response"]["error"]
 
 
-def test_what_was_wrong_with_a_call_is_kept_as_its_arguments():
+def test_the_error_message_of_a_malformed_call_becomes_its_arguments():
     message = "Malformed function call: print(default_api.f(x"
     candidate = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": message}
     for reply in (read({"candidates": [candidate]}), assemble({"candidates": [candidate]})):
@@ -235,7 +236,7 @@ def test_what_was_wrong_with_a_call_is_kept_as_its_arguments():
 # ---- streams
 
 
-def test_usage_in_a_stream_grows_and_the_last_counts():
+def test_the_last_value_of_each_usage_count_in_a_stream_is_used():
     counts = [{"thoughtsTokenCount": 3}, {"candidatesTokenCount": 1}, {"candidatesTokenCount": 2}]
     used = [{"usageMetadata": {"promptTokenCount": 9, **count}} for count in counts]
     reply = assemble(
@@ -247,7 +248,7 @@ def test_usage_in_a_stream_grows_and_the_last_counts():
     assert reply.usage == Usage(9, 5, reasoning_tokens=3)
 
 
-def test_pieces_of_text_are_put_together_but_signed_ones_stay_as_they_are():
+def test_streamed_text_parts_are_merged_except_signed_parts():
     thought = {"text": "h", "thought": True}
     reply = assemble(
         a_chunk(thought),
@@ -270,10 +271,10 @@ def test_pieces_of_text_are_put_together_but_signed_ones_stay_as_they_are():
     ]
 
 
-# ---- signatures, and other addresses
+# ---- signatures and alternative addresses
 
 
-async def test_the_double_wants_its_signatures_back():
+async def test_the_double_requires_its_thought_signatures():
     async with GoogleDouble([calls(("time", {})), "never"]) as server:
         llm = model(server)
         reply = with_unique_ids(await ask(llm, tools=TOOLS), set())
@@ -285,7 +286,7 @@ async def test_the_double_wants_its_signatures_back():
         assert server.replies == ["never"]
 
 
-async def test_vertex_is_another_address_and_knows_no_word_for_tools_of_both_kinds():
+async def test_vertex_has_another_address_and_omits_the_tool_config_for_mixed_tools():
     url, version = "https://aiplatform.googleapis.com", "v1/publishers/google"
     llm = ChatGoogle("gemini-3-pro", api_key="k", base_url=url, api_version=version)
     with respx.mock(base_url=url) as mock:

@@ -1,4 +1,4 @@
-"""What happens on the wire: retries, errors, streams, limits, clients, and what nobody may see."""
+"""HTTP transport: retries, errors, streams, limits, clients, and protection of secrets."""
 
 import asyncio
 import errno
@@ -36,7 +36,7 @@ def client_of(handler):
 # ---- retries
 
 
-async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_the_plain_one():
+async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_raised():
     async with serving(*[answer("down", 503)] * 9) as server:
         llm = model(server, max_retries=8)
         with pytest.raises(errors.Overloaded, match="down") as caught:
@@ -53,7 +53,7 @@ async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_the_plain_on
         ({"retry-after": "0"}, "", 0.0),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "nan"}, "", None),
-        ({"retry-after": "9" * 400}, "", 86_400.0),  # a day at most
+        ({"retry-after": "9" * 400}, "", 86_400.0),  # limited to one day
         ({"retry-after-ms": "1500", "retry-after": "9"}, "", 1.5),
         ({"retry-after-ms": "soon", "retry-after": "9"}, "", 9.0),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, "", 0.0),  # in the past
@@ -64,7 +64,7 @@ async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_the_plain_on
         ({"retry-after": "2"}, '{"details": [{"retryDelay":"0.25s"}]}', 2.0),
     ],
 )
-def test_the_wait_that_is_asked_for(headers, body, wait):
+def test_the_retry_delay_is_read_from_headers_or_body(headers, body, wait):
     assert retry_after(headers, body) == wait
 
 
@@ -79,7 +79,7 @@ def test_the_wait_that_is_asked_for(headers, body, wait):
         (503, "perhaps", 2),
     ],
 )
-async def test_the_provider_s_advice_about_a_retry_is_followed(status, advice, requests):
+async def test_the_x_should_retry_header_is_respected(status, advice, requests):
     failure = answer("busy", status, {"x-should-retry": advice})
     async with serving(failure, answer(OK)) as server:
         llm = model(server, max_retries=3)
@@ -91,7 +91,7 @@ async def test_the_provider_s_advice_about_a_retry_is_followed(status, advice, r
         assert len(server.requests) == requests
 
 
-async def test_an_empty_account_is_not_asked_again():
+async def test_an_exhausted_quota_is_not_retried():
     body = {"error": {"message": "no credit", "type": "insufficient_quota"}}
     async with serving(answer(body, 429)) as server:
         with pytest.raises(errors.RateLimited):
@@ -99,10 +99,10 @@ async def test_an_empty_account_is_not_asked_again():
         assert len(server.requests) == 1
 
 
-# ---- addresses, and connections that break
+# ---- addresses and connection failures
 
 
-async def test_a_server_that_was_not_started_is_said_at_once_with_what_to_do():
+async def test_a_local_server_that_is_not_running_is_reported_at_once_with_a_remedy():
     async with FaultServer() as server:
         llm, port = model(server), server.port
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port}: no server.*start one"):
@@ -111,20 +111,22 @@ async def test_a_server_that_was_not_started_is_said_at_once_with_what_to_do():
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "message"),
     [
         ("models.invalid", "All connection attempts failed"),
         ("localhost", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
     ],
 )
-async def test_a_host_that_cannot_be_reached_is_tried_again_and_named(host, said):
+async def test_a_request_to_an_unreachable_host_is_retried_and_the_error_names_the_host(
+    host, message
+):
     def refuse(request):
-        raise httpx.ConnectError(f"{said} {request.headers['authorization']}")
+        raise httpx.ConnectError(f"{message} {request.headers['authorization']}")
 
     async with client_of(refuse) as client:
         llm = model(f"https://{host}/v1", client=client, max_retries=2)
-        shown = f"{host}: ConnectError: {said} Bearer ***"  # no key, whatever a library says
-        with pytest.raises(ConnectionFailed, match=re.escape(shown)):
+        expected = f"{host}: ConnectError: {message} Bearer ***"  # the key is masked
+        with pytest.raises(ConnectionFailed, match=re.escape(expected)):
             await ask(llm)
     assert len(llm.sleep) == 2
 
@@ -133,24 +135,24 @@ async def test_a_host_that_cannot_be_reached_is_tried_again_and_named(host, said
     "url",
     ["127.0.0.1:8123/v1", "ftp://x", "http://", "u:secret@host/v1", "http://me:secret#1@h/v1"],
 )
-def test_an_address_that_is_none_is_refused_at_once(url):
+def test_an_invalid_address_is_rejected_at_construction(url):
     with pytest.raises(ValueError, match="is not an http") as caught:
         model(url)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("url", "asked"),
+    ("url", "expected"),
     [
         ("/v1/?api-version=2024-10-21", "/v1/chat/completions?api-version=2024-10-21"),
         ("/openai/deployments/d?a=b%20c&d", "/openai/deployments/d/chat/completions?a=b+c&d="),
         ("/v1///", "/v1/chat/completions"),
     ],
 )
-async def test_the_query_of_an_address_stays_a_query(url, asked):
+async def test_the_query_of_the_base_url_is_preserved(url, expected):
     def reply(request):
         path = request.url.raw_path.decode().replace("%20", "+")  # older versions of httpx
-        assert path == asked
+        assert path == expected
         return httpx.Response(200, json=OK)
 
     async with client_of(reply) as client:
@@ -164,7 +166,7 @@ async def test_a_redirect_is_not_followed():
         assert len(server.requests) == 1
 
 
-# ---- what kind of error
+# ---- error classes
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ async def test_a_redirect_is_not_followed():
         (500, "", errors.ServerError),
     ],
 )
-def test_each_status_has_its_class(status, text, kind):
+def test_each_status_maps_to_an_error_class(status, text, kind):
     assert error_class(status, text) is kind
 
 
@@ -206,7 +208,7 @@ def test_each_status_has_its_class(status, text, kind):
         "The decoder prompt (length 10127) is longer than the maximum model length of 8192",
     ],
 )
-def test_a_full_context_window_is_known_in_every_spelling(text):
+def test_a_context_overflow_is_recognized_in_every_wording(text):
     assert error_class(400, text) is errors.ContextWindowExceeded
 
 
@@ -220,7 +222,7 @@ def test_a_full_context_window_is_known_in_every_spelling(text):
         "why",
     ],
 )
-async def test_error_bodies_of_any_shape_are_shown(body):
+async def test_error_bodies_of_any_format_are_included_in_the_error(body):
     async with serving(answer(body, 400)) as server:
         with pytest.raises(BadRequest, match=r"400.*why"):
             await ask(model(server))
@@ -250,12 +252,12 @@ def events(*pieces):
         (b'error: {"error": {}}\n\n', [b'{"error": {}}']),  # GPUStack
     ],
 )
-def test_events_are_parsed_however_the_bytes_were_cut(data, expected):
+def test_events_are_parsed_for_any_split_of_the_bytes(data, expected):
     assert events(data) == expected
     assert events(*[data[i : i + 1] for i in range(len(data))]) == expected
 
 
-def test_a_long_line_in_many_pieces_is_copied_once():
+def test_a_long_line_in_many_chunks_is_not_copied_repeatedly():
     parser, copied = EventParser(), 0
 
     class Piece(bytes):
@@ -276,7 +278,7 @@ def test_a_long_line_in_many_pieces_is_copied_once():
 # ---- clients
 
 
-def test_one_model_works_in_several_event_loops_one_after_the_other_and_keeps_none():
+def test_a_model_works_in_successive_event_loops_without_keeping_references():
     async def main():
         assert (await ask(llm)).text == "a"
         assert (await ask(llm, streaming=True)).text == "a"
@@ -285,11 +287,11 @@ def test_one_model_works_in_several_event_loops_one_after_the_other_and_keeps_no
     with OpenAIDouble(["a"] * 6).in_thread() as server:
         llm = model(server)
         loops = [asyncio.run(main()) for _ in range(3)]
-        gc.collect()  # -W error: a connection that was not closed would be an error here
+        gc.collect()  # with -W error, an unclosed connection would raise an error here
     assert [loop() for loop in loops] == [None] * 3
 
 
-def test_one_model_works_in_several_threads_at_once():
+def test_a_model_works_in_several_threads_concurrently():
     async def several():
         return await asyncio.gather(*[ask(llm) for _ in range(5)])
 
@@ -301,7 +303,7 @@ def test_one_model_works_in_several_threads_at_once():
     assert replies == ["a"] * 40
 
 
-def test_forgetting_to_close_warns_of_nothing():
+def test_a_model_that_is_not_closed_causes_no_warnings():
     program = """if True:
         import asyncio, sys
         sys.path.insert(0, ".")
@@ -314,8 +316,8 @@ def test_forgetting_to_close_warns_of_nothing():
 
         with OPENAI.double(["a"] * 6).in_thread() as server:
             asyncio.run(main())
-            kept = OPENAI.model(server)
-            asyncio.run(ask(kept))
+            llm = OPENAI.model(server)
+            asyncio.run(ask(llm))
         print("fine")
     """
     command = [sys.executable, "-W", "error", "-c", program]
@@ -324,9 +326,11 @@ def test_forgetting_to_close_warns_of_nothing():
 
 
 @pytest.mark.parametrize(
-    ("status", "kind", "asked"), [(400, BadRequest, 1), (503, errors.Overloaded, 2)]
+    ("status", "kind", "requests"), [(400, BadRequest, 1), (503, errors.Overloaded, 2)]
 )
-async def test_a_hook_that_raises_for_the_status_raises_our_error(status, kind, asked):
+async def test_a_client_hook_that_raises_for_the_status_results_in_a_model_error(
+    status, kind, requests
+):
     async def check(response):
         response.raise_for_status()
 
@@ -334,23 +338,23 @@ async def test_a_hook_that_raises_for_the_status_raises_our_error(status, kind, 
     async with serving(*[answer("no", status)] * 2) as server, client:
         with pytest.raises(kind, match=str(status)) as caught:
             await ask(model(server, client=client, max_retries=1))
-        assert (caught.value.status, len(server.requests)) == (status, asked)
+        assert (caught.value.status, len(server.requests)) == (status, requests)
 
 
 @pytest.mark.parametrize("name", ["httpx.Client", "httpx2.AsyncClient"])
-def test_a_client_of_another_kind_is_an_error_that_names_both(name):
+def test_a_client_of_another_type_is_an_error_that_names_both_types(name):
     package, _, kind = name.partition(".")
     client = getattr(pytest.importorskip(package), kind)()
     with pytest.raises(TypeError, match=rf"httpx\.AsyncClient.*{name}"):
         model("http://x", client=client)
 
 
-async def test_an_answer_that_is_compressed_though_not_asked_for_is_read(streaming):
+async def test_an_unrequested_compressed_response_is_decoded_within_the_size_limit(streaming):
     content = b"".join(OPENAI.frames()) if streaming else json.dumps(OK).encode()
     kind = "text/event-stream" if streaming else "application/json"
     reply, bomb = (
-        answer(gzip.compress(each), headers={"content-encoding": "gzip"}, kind=kind)
-        for each in (content, b" " * 10**7)
+        answer(gzip.compress(data), headers={"content-encoding": "gzip"}, kind=kind)
+        for data in (content, b" " * 10**7)
     )
     async with FaultServer([send(reply), fin()], [send(bomb), fin()]) as server:
         assert (await ask(model(server), streaming)).text == "hello"
@@ -359,7 +363,7 @@ async def test_an_answer_that_is_compressed_though_not_asked_for_is_read(streami
 
 
 @pytest.mark.parametrize("own", [False, True])
-async def test_instrumentation_of_transports_sees_every_request_and_no_client_is_closed(
+async def test_transport_instrumentation_covers_every_request_and_own_clients_stay_open(
     own, monkeypatch
 ):
     send_it = httpx.AsyncHTTPTransport.handle_async_request
@@ -377,7 +381,7 @@ async def test_instrumentation_of_transports_sees_every_request_and_no_client_is
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
-async def test_proxies_of_the_environment_are_used_but_not_for_loopback(scheme, monkeypatch):
+async def test_environment_proxies_are_used_except_for_loopback_and_no_proxy(scheme, monkeypatch):
     answer = send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
     async with FaultServer([answer], [answer]) as proxy, OpenAIDouble(["a"]) as server:
         for name, value in (("HTTP", f"{scheme}127.0.0.1:{proxy.port}"), ("NO", "127.0.0.2:9")):
@@ -386,22 +390,22 @@ async def test_proxies_of_the_environment_are_used_but_not_for_loopback(scheme, 
         llm = model("http://models.invalid/v1", max_retries=0)
         with pytest.raises(BadRequest):
             await ask(llm)
-        llm.base_url = server.base_url  # the address may change later
+        llm.base_url = server.base_url  # the address may be changed after construction
         assert (await ask(llm)).text == "a"
         llm.base_url = "http://127.0.0.2:9"
         with pytest.raises(ConnectionFailed):
             await ask(llm)
 
 
-async def test_connections_are_closed_while_another_server_is_asked():
-    async with OpenAIDouble(["a"]) as one, OpenAIDouble(["b"]) as other:
-        llm = model(one)
+async def test_closing_connections_does_not_affect_requests_to_another_server():
+    async with OpenAIDouble(["a"]) as first, OpenAIDouble(["b"]) as second:
+        llm = model(first)
         await ask(llm)
-        _, reply = await asyncio.gather(llm.aclose(), ask(model(other)))
+        _, reply = await asyncio.gather(llm.aclose(), ask(model(second)))
     assert reply.text == "b"
 
 
-async def test_a_name_and_a_password_in_the_address_are_sent_and_not_logged(caplog):
+async def test_credentials_in_the_address_are_sent_and_not_logged(caplog):
     caplog.set_level("DEBUG")
     async with serving(*[answer(OK)] * 4) as server, httpx.AsyncClient(auth=("a", "b")) as own:
         for user, client in (
@@ -418,11 +422,11 @@ async def test_a_name_and_a_password_in_the_address_are_sent_and_not_logged(capl
     assert "secret" not in caplog.text
 
 
-# ---- many at once
+# ---- concurrency
 
 
 class Counting(Loopback):
-    """Answers each request once `go` is set; `open` counts the connections that are open."""
+    """Answers requests while `go` is set; `open` is the number of open connections."""
 
     def __init__(self):
         super().__init__()
@@ -444,14 +448,14 @@ class Counting(Loopback):
         self.changed.set()
 
     async def has(self, count):
-        """Wait until no more than so many connections are open."""
+        """Wait until at most `count` connections are open."""
         async with asyncio.timeout(5):
             while self.open > count:
                 self.changed.clear()
                 await self.changed.wait()
 
 
-async def test_requests_that_are_cancelled_leave_no_connection_open():
+async def test_cancelled_requests_leave_no_open_connections():
     async with Counting() as server, model(server, max_retries=0) as llm:
         await ask(llm)
         server.go.clear()
@@ -467,7 +471,7 @@ async def test_requests_that_are_cancelled_leave_no_connection_open():
         assert (await ask(llm)).text == "hello"
 
 
-async def test_idle_connections_are_reused_and_closed_by_age(monkeypatch):
+async def test_idle_connections_are_reused_and_closed_after_the_keep_alive_time(monkeypatch):
     async with Counting() as server, model(server, max_retries=0) as llm:
         for _ in range(5):
             await asyncio.gather(*[ask(llm) for _ in range(100)])
@@ -487,7 +491,7 @@ async def test_the_number_of_idle_connections_has_an_upper_bound(monkeypatch):
 
 
 @pytest.mark.parametrize("end", [fin(), rst()])
-async def test_a_reused_connection_that_breaks_unanswered_is_replaced_at_once(end):
+async def test_a_reused_connection_that_breaks_before_the_response_is_replaced_at_once(end):
     first = [send(answer(OK)), request(), end]
     async with FaultServer(first, [send(answer(OK))]) as server:
         llm = model(server, max_retries=0)
@@ -507,7 +511,7 @@ async def test_a_broken_connection_is_replaced_only_once():
 
 
 @pytest.mark.parametrize("received", [b"nonsense\r\n\r\n", answer(OK)[:-2]])
-async def test_a_request_is_not_repeated_after_a_part_of_its_response(received):
+async def test_a_request_is_not_repeated_after_a_partial_response(received):
     first = [send(answer(OK)), request(), send(received), fin()]
     async with FaultServer(first, [send(answer(OK))]) as server:
         llm = model(server, max_retries=0)
@@ -517,7 +521,7 @@ async def test_a_request_is_not_repeated_after_a_part_of_its_response(received):
         assert server.connections == 1
 
 
-async def test_a_burst_waits_for_its_turn_to_connect(monkeypatch):
+async def test_concurrent_connects_are_limited_during_a_burst(monkeypatch):
     monkeypatch.setattr(http, "MAX_CONCURRENT_CONNECTS", 2)
     connecting, most = 0, 0
     connect = asyncio.BaseEventLoop.create_connection
@@ -538,7 +542,7 @@ async def test_a_burst_waits_for_its_turn_to_connect(monkeypatch):
     assert most == 2
 
 
-async def test_too_many_open_files_are_not_told_as_a_server_that_is_not_there(monkeypatch):
+async def test_too_many_open_files_are_not_reported_as_a_missing_server(monkeypatch):
     async def full(*args, **settings):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -548,7 +552,7 @@ async def test_too_many_open_files_are_not_told_as_a_server_that_is_not_there(mo
     assert "no server" not in str(caught.value)
 
 
-def test_a_name_with_several_addresses_where_no_server_listens():
+def test_a_refused_connection_is_recognized_for_a_name_with_several_addresses():
     several = ExceptionGroup("", [ConnectionRefusedError(errno.ECONNREFUSED, "refused")] * 2)
     error = httpx.ConnectError("All connection attempts failed")
     error.__cause__ = OSError("All connection attempts failed")
@@ -557,18 +561,18 @@ def test_a_name_with_several_addresses_where_no_server_listens():
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
-async def test_many_agents_at_once_on_one_model_are_neither_refused_nor_wait_for_another(count):
-    resource = pytest.importorskip("resource")  # to be allowed so many sockets
+async def test_many_concurrent_agents_on_one_model_are_neither_rejected_nor_serialized(count):
+    resource = pytest.importorskip("resource")  # to raise the limit of open sockets
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3 * count and hard != resource.RLIM_INFINITY:
         pytest.skip(f"only {hard} files may be open here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    all_have_asked = asyncio.Barrier(count)  # nobody is answered before
-    script = [lambda _: all_have_asked.wait(), send(answer(OK)), fin()]
+    all_requests_arrived = asyncio.Barrier(count)  # no request is answered before all have arrived
+    script = [lambda _: all_requests_arrived.wait(), send(answer(OK)), fin()]
     try:
         async with FaultServer(*[script] * count) as server, model(server, max_retries=0) as llm:
             agent = Agent(llm=llm)
-            asked = [agent.fork().query("go") for _ in range(count)]
-            assert await asyncio.gather(*asked) == ["hello"] * count
+            queries = [agent.fork().query("go") for _ in range(count)]
+            assert await asyncio.gather(*queries) == ["hello"] * count
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

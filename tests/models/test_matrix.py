@@ -1,4 +1,4 @@
-"""The same conversations over every wire, streamed and not, leave the same log."""
+"""Identical conversations with every provider, streamed or not, produce identical logs."""
 
 import json
 from itertools import permutations
@@ -14,7 +14,7 @@ from tests.models.asked import HI, agent_of, ask, body_of, serving
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
-async def test_a_conversation_leaves_the_same_log_whatever_it_goes_over(talk, wire, streaming):
+async def test_a_conversation_produces_the_same_log_with_every_provider(talk, wire, streaming):
     script = [as_message(reply) for reply in talk.script]
     expected = await hold(talk, ScriptedModel(*script))
     double = wire.double(talk.script, system=talk.system or None, secrets=[KEY])
@@ -31,13 +31,13 @@ async def test_a_conversation_leaves_the_same_log_whatever_it_goes_over(talk, wi
 ENDS = {"openai": "stop", "responses": "completed", "anthropic": "end_turn", "google": "STOP"}
 
 
-async def test_a_reply_keeps_the_providers_own_word_for_its_end(wire, streaming):
+async def test_a_reply_keeps_the_finish_reason_of_the_provider(wire, streaming):
     async with wire.double([Reply("Hello.")]) as server, wire.model(server) as llm:
         reply = await ask(llm, streaming)
     assert (reply.finish_reason, reply.stop_reason) == (ENDS[wire.name], "end")
 
 
-# ---- from one provider to another
+# ---- switching providers
 
 FIRST = [
     Reply("I add.", thinking="two sums", calls=[("add", {"a": 1, "b": 2}, "a.b|" + "long" * 20)]),
@@ -49,37 +49,38 @@ SECOND = [Reply(thinking="mine", calls=[("add", {"a": 3, "b": 4}, "c2")]), Reply
 @pytest.mark.parametrize(
     "pair", [*permutations(WIRES, 2)], ids=lambda pair: f"{pair[0].name} to {pair[1].name}"
 )
-async def test_a_conversation_moves_to_another_provider_amid_a_turn_and_back(pair, streaming):
-    async with pair[0].double(FIRST) as one, pair[1].double(SECOND) as two:
+async def test_a_conversation_switches_providers_during_a_turn_and_returns(pair, streaming):
+    async with pair[0].double(FIRST) as first, pair[1].double(SECOND) as second:
         here, there = (
-            wire.model(double, **wire.thinks) for wire, double in zip(pair, (one, two), strict=True)
+            wire.model(double, **wire.thinks)
+            for wire, double in zip(pair, (first, second), strict=True)
         )
         agent = agent_of(here, streaming, TOOLS)
         with pytest.raises(Exception, match="no more replies"):
-            await agent.run("Add.")  # the turn ends on its results, and goes on elsewhere
-        one.replies, one.refusals = ["bye"], []
+            await agent.run("Add.")  # the turn continues with the other provider
+        first.replies, first.refusals = ["bye"], []
         agent.llm = there
         assert (await agent.run()).text == "7."
         agent.llm = here
         own = opaque(agent, pair[0].name)
         assert (await agent.run("Thanks.")).text == "bye"
-        assert (one.refusals, two.refusals) == ([], [])
+        assert (first.refusals, second.refusals) == ([], [])
     assert own
-    assert all(text in json.dumps(one.requests[-1]) for text in own)
-    assert not [text for text in own if text in json.dumps(two.requests)]
+    assert all(text in json.dumps(first.requests[-1]) for text in own)
+    assert not [text for text in own if text in json.dumps(second.requests)]
     foreign = opaque(agent, pair[1].name)
-    assert not [text for text in foreign if text in json.dumps(one.requests)]
-    for request in (two.requests[0], one.requests[-1]):
+    assert not [text for text in foreign if text in json.dumps(first.requests)]
+    for request in (second.requests[0], first.requests[-1]):
         assert "I add." in json.dumps(request)
 
 
 def opaque(agent, provider):
-    """Return the texts that one provider sent for itself, thoughts and signatures, as JSON."""
+    """Return the opaque texts of one provider, such as thinking and signatures, as JSON."""
     raws = [m.raw for m in agent.log if isinstance(m, AssistantMessage) and m.raw]
-    found = [text for raw in raws if raw["provider"] == provider for text in strings(raw)]
+    texts = [text for raw in raws if raw["provider"] == provider for text in strings(raw)]
     words = {"thinking", "text", "I add.", UNSIGNED, provider, "function", "tool_use"}
     words |= {"reasoning", "summary_text"}
-    return [json.dumps(text)[1:-1] for text in found if text not in words and len(text) > 5]
+    return [json.dumps(text)[1:-1] for text in texts if text not in words and len(text) > 5]
 
 
 def strings(value):
@@ -95,18 +96,18 @@ def strings(value):
 @pytest.mark.parametrize(
     "ids", [["", ""], ["a", "a"], [None, "call"], ["call", "call", "call_2"], [7, "b", "b"]]
 )
-async def test_every_call_gets_an_id_of_its_own(ids, wire, streaming):
-    script = [Reply(calls=[("now", {}, one) for one in ids])] * 2
+async def test_every_call_gets_a_unique_id(ids, wire, streaming):
+    script = [Reply(calls=[("now", {}, call_id) for call_id in ids])] * 2
     async with wire.double([*script, "Noon."]) as server, wire.model(server) as llm:
         agent = agent_of(llm, streaming, TOOLS)
         await agent.run("When?")
-        found = [call.id for call in agent.messages[1].tool_calls]
-        assert all(found)
-        assert len(set(found)) == len(ids)
+        call_ids = [call.id for call in agent.messages[1].tool_calls]
+        assert all(call_ids)
+        assert len(set(call_ids)) == len(ids)
     assert (server.refusals, server.prefix_breaks) == ([], [])
 
 
-async def test_what_no_request_can_carry_does_not_come_back(wire, streaming):
+async def test_lone_surrogates_in_a_reply_are_replaced(wire, streaming):
     odd = "half \ud83d, whole \ud83d\ude00, \udc00 no more"
     text = "half \ufffd, whole 😀, \ufffd no more"
     call = ToolCall("c1", "echo", json.dumps({"text": text}, ensure_ascii=False))
@@ -133,7 +134,7 @@ async def test_what_no_request_can_carry_does_not_come_back(wire, streaming):
         pytest.param("[" * 5_000 + "]" * 5_000, id="deep"),
     ],
 )
-async def test_malformed_arguments_do_not_poison_the_conversation(arguments, wire, streaming):
+async def test_malformed_arguments_do_not_break_the_conversation(arguments, wire, streaming):
     script = [Reply(calls=[("echo", arguments, "c1")]), "done"]
     async with wire.double(script) as server, wire.model(server) as llm:
         agent = agent_of(llm, streaming, TOOLS)
@@ -143,13 +144,13 @@ async def test_malformed_arguments_do_not_poison_the_conversation(arguments, wir
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "über", "x" * 80, "a b", "default_api:now"])
-async def test_a_name_that_the_model_made_up_does_not_poison_the_conversation(name, wire):
+async def test_an_invented_tool_name_does_not_break_the_conversation(name, wire):
     async with wire.double([Reply(calls=[(name, {}, "c1")]), "done"]) as server:
         assert (await agent_of(wire.model(server), False, TOOLS).run("Well?")).text == "done"
         assert (server.refusals, server.prefix_breaks) == ([], [])
 
 
-async def test_the_same_conversation_is_the_same_bytes(wire):
+async def test_equal_conversations_are_sent_as_equal_bytes(wire):
     talk = CONVERSATIONS[2]
     async with wire.double(talk.script) as server, wire.model(server) as llm:
         held = await hold(talk, llm)

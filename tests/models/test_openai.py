@@ -1,4 +1,4 @@
-"""ChatOpenAI: what it sends, and what it makes of the replies that servers really give."""
+"""ChatOpenAI: request bodies, and parsing of realistic server replies."""
 
 import json
 from dataclasses import replace
@@ -38,31 +38,31 @@ def delta(fields):
 
 
 def written(llm, message):
-    """Write a message as it goes back."""
+    """Return a message as it is sent back to the provider."""
     return body_of(llm, [*HI, message])["messages"][1]
 
 
 # ---- the request
 
 
-async def test_a_conversation_with_calls_is_one_that_the_provider_takes():
+async def test_a_conversation_with_calls_is_valid_for_the_provider():
     wire = (await sent(OPENAI, conversation(), TOOLS, system="s"))["messages"]
     assert wire[2]["content"] == "I look"
     assert wire[2]["tool_calls"][1]["function"] == {"name": "time", "arguments": "{}"}
     assert wire[4] == {"role": "tool", "tool_call_id": "b", "content": "no clock"}
 
 
-async def test_a_long_id_of_another_server_is_shortened_on_call_and_result_alike():
+async def test_a_long_id_of_another_server_is_shortened_in_call_and_result():
     long = "chatcmpl-tool-" + "0123456789abcdef" * 2
     turn = [AssistantMessage(tool_calls=(ToolCall(long, "time"),)), ToolMessage(long, "time", "1")]
     wire = (await sent(OPENAI, [*HI, *turn], TOOLS))["messages"]
     assert wire[1]["tool_calls"][0]["id"] == wire[2]["tool_call_id"] != long
 
 
-def test_content_is_null_when_there_are_only_calls_and_empty_replies_are_left_out():
+def test_content_is_null_for_replies_with_only_calls_and_empty_replies_are_omitted():
     turn = [AssistantMessage(), CALLED, ToolMessage("a", "time", "")]
-    said = [(m["role"], m["content"]) for m in write_openai_messages([*HI, *turn])]
-    assert said == [("user", "hi"), ("assistant", None), ("tool", "")]
+    contents = [(m["role"], m["content"]) for m in write_openai_messages([*HI, *turn])]
+    assert contents == [("user", "hi"), ("assistant", None), ("tool", "")]
 
 
 STRICT = {"name": "answer", "strict": True, "schema": SCHEMA | {"additionalProperties": False}}
@@ -72,7 +72,7 @@ LOOSE = {"type": "object", "additionalProperties": {"type": "string"}}
 @pytest.mark.parametrize(
     ("schema", "expected"), [(SCHEMA, STRICT), (LOOSE, {"name": "answer", "schema": LOOSE})]
 )
-async def test_an_answer_that_follows_a_schema_is_asked_for_natively(schema, expected):
+async def test_an_output_schema_uses_structured_outputs(schema, expected):
     llm = ChatOpenAI("m", base_url="http://x", prompt_cache_key="p")
     body = body_of(llm.with_output(schema), HI)
     assert body["response_format"] == {"type": "json_schema", "json_schema": expected}
@@ -90,12 +90,12 @@ async def test_an_answer_that_follows_a_schema_is_asked_for_natively(schema, exp
 def strict_with(properties, required):
     schema = {"type": "object", "properties": properties, "required": required}
     before = json.dumps(schema)
-    found = strict_schema(schema)
+    strict = strict_schema(schema)
     assert json.dumps(schema) == before
-    return found
+    return strict
 
 
-def test_strict_parameters_are_all_required_and_optional_ones_nullable():
+def test_strict_schemas_require_all_parameters_and_make_optional_ones_nullable():
     text, null = {"type": "string"}, {"type": "null"}
     number = {"type": "integer", "description": "d"}
     maybe = {"anyOf": [text, null]}
@@ -108,7 +108,7 @@ def test_strict_parameters_are_all_required_and_optional_ones_nullable():
     }
 
 
-def test_nested_models_are_closed_at_every_depth_as_openai_s_own_helper_does():
+def test_strict_schemas_close_nested_models_at_every_depth():
     class Line(BaseModel):
         text: str
         number: int = 0
@@ -125,7 +125,7 @@ def test_nested_models_are_closed_at_every_depth_as_openai_s_own_helper_does():
     assert (line["required"], line["additionalProperties"]) == (["text", "number"], False)
 
 
-def test_a_format_that_openai_does_not_list_is_left_out():
+def test_an_unsupported_format_is_removed_from_a_strict_schema():
     text = {"type": "string"}
     url, day = text | {"format": "uri"}, text | {"format": "date"}
     inner = {"type": "object", "required": ["u"], "additionalProperties": False}
@@ -152,17 +152,17 @@ def test_a_format_that_openai_does_not_list_is_left_out():
         {"$ref": "#/$defs/X", "description": "d"},
     ],
 )
-def test_a_schema_that_strict_mode_would_refuse_stays_as_it_is(value):
+def test_a_schema_that_strict_mode_rejects_has_no_strict_form(value):
     assert strict_with({"a": value}, ["a"]) is None
 
 
-# ---- the reply, with the provider that sends it so
+# ---- replies, labelled with their provider
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 SAYS = {"content": "a"}
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 MIXED = [{"type": "text", "text": "a"}, {"type": "zzz"}, {"text": "b"}, 5]
-REPLIES = {  # a message, and what is read
+REPLIES = {  # a message, and the expected fields of the reply
     "text": (SAYS, {"text": "a", "stop_reason": "end", "raw": None, "usage": None}),
     "null": ({"content": None}, {"text": ""}),
     "no content": ({}, {"text": ""}),
@@ -187,7 +187,7 @@ REPLIES = {  # a message, and what is read
     "Azure: filtered": (None, {"text": "", "stop_reason": "refused"}),
 }
 REASONING = {"completion_tokens_details": {"reasoning_tokens": 30}}
-COUNTED = {  # what stands beside the 100 and 50 tokens of a reply, and what is counted
+COUNTED = {  # usage fields in addition to 100 input and 50 output tokens, and the expected usage
     "OpenAI": (
         REASONING | {"prompt_tokens_details": {"cached_tokens": 80}, "total_tokens": 150},
         Usage(100, 50, cached_input_tokens=80, reasoning_tokens=30),
@@ -204,30 +204,31 @@ COUNTED = {  # what stands beside the 100 and 50 tokens of a reply, and what is 
 
 
 def read(message, finish, streaming, usage=None):
-    """Read a reply. As a stream, each text comes in one piece, and usage in a chunk of its own."""
-    given = {} if message is None else {"delta" if streaming else "message": message}
-    choices = [given | {"finish_reason": finish}]
+    """Read a reply. In a stream, each text is a single delta, and usage has a separate chunk."""
+    choice = {} if message is None else {"delta" if streaming else "message": message}
+    choices = [choice | {"finish_reason": finish}]
     if streaming:
         return assemble({"choices": choices}, {"choices": [], "usage": usage})
     return ME.read({"choices": choices, "usage": usage})
 
 
 @pytest.mark.parametrize("case", REPLIES)
-def test_a_reply_is_read_as_servers_send_it(case, streaming):
+def test_replies_of_different_servers_are_read(case, streaming):
     message, expected = REPLIES[case]
     reply = read(message, "content_filter" if message is None else "stop", streaming)
     assert {name: getattr(reply, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("case", COUNTED)
-def test_usage_is_read_as_servers_send_it(case, streaming):
+def test_usage_of_different_servers_is_read(case, streaming):
     details, expected = COUNTED[case]
     usage = {"prompt_tokens": 100, "completion_tokens": 50, **details}
     assert read(SAYS, "stop", streaming, usage).usage == expected
 
 
 @pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource"])
-def test_a_finish_that_is_a_failure_is_no_reply(word):  # OpenRouter, Z.AI, DeepSeek
+def test_a_finish_reason_that_reports_a_failure_is_a_bad_response(word):
+    # OpenRouter, Z.AI, DeepSeek
     with pytest.raises(BadResponse, match=word):
         reply_to(SAYS, word)
 
@@ -236,12 +237,12 @@ def test_a_finish_that_is_a_failure_is_no_reply(word):  # OpenRouter, Z.AI, Deep
     ("arguments", "text"),
     [('{"a":1}', '{"a":1}'), ({"a": 1}, '{"a": 1}'), ("", ""), (None, ""), (" ", " ")],
 )
-def test_arguments_are_text_whatever_the_server_sends(arguments, text):
+def test_arguments_of_any_type_are_converted_to_text(arguments, text):
     message = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
     assert reply_to(message).tool_calls[0].arguments == text
 
 
-# ---- what is for its server alone
+# ---- opaque data of a server
 
 SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
 THOUGHTS = [
@@ -250,17 +251,18 @@ THOUGHTS = [
     {"type": "reasoning.encrypted", "data": "two", "index": 1},
     {"type": "reasoning.summary", "summary": "I saw it.", "index": 2},
 ]
-OPAQUE = {  # what the message holds beside its text and its call
+OPAQUE = {  # fields of the message in addition to its text and calls
     "DeepSeek": {"reasoning_content": "hm"},
-    "DeepSeek, without a thought": {"reasoning_content": ""},  # it refuses a history without it
+    # DeepSeek rejects a history without this field
+    "DeepSeek, empty reasoning": {"reasoning_content": ""},
     "OpenRouter": {"reasoning": "Let me see.", "reasoning_details": THOUGHTS},
     "Gemini: of the message": SIGNED,
 }
 
 
 @pytest.mark.parametrize("case", OPAQUE)
-def test_what_is_opaque_goes_back_to_its_server_and_model_and_to_no_other(case, streaming):
-    # Groq and Mistral refuse the reasoning of others
+def test_opaque_data_is_sent_back_only_to_its_server_and_model(case, streaming):
+    # Groq and Mistral reject reasoning of other servers
     message = {"content": "a", "tool_calls": [CALL | SIGNED, CALL | {"id": "b"}], **OPAQUE[case]}
     pieces = [{name: value} for name, value in message.items()]
     reply = assemble(*map(delta, pieces), END) if streaming else reply_to(message)
@@ -276,16 +278,16 @@ def test_what_is_opaque_goes_back_to_its_server_and_model_and_to_no_other(case, 
         assert written(ME, replace(again, raw=raw)) == plain
 
 
-def test_the_fragments_of_openrouter_are_put_together():
+def test_reasoning_fragments_of_openrouter_are_merged():
     first = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
     fragments = [
         first | {"text": "Let", "id": None},
         first | {"text": " me see."},
-        first | {"signature": "Et8B"},  # of the whole text
+        first | {"signature": "Et8B"},  # signs the complete text
         *THOUGHTS[1:],
     ]
     reply = assemble(
-        *[delta({"reasoning_details": [each]}) for each in fragments], delta(SAYS), END
+        *[delta({"reasoning_details": [fragment]}) for fragment in fragments], delta(SAYS), END
     )
     whole = first | {"text": "Let me see.", "signature": "Et8B"}
     assert written(ME, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
@@ -294,7 +296,7 @@ def test_the_fragments_of_openrouter_are_put_together():
 # ---- streams
 
 
-def test_of_several_choices_the_first_is_read():
+def test_only_the_first_of_several_choices_is_read():
     def choices(*texts):
         return {"choices": [{"index": n, "delta": {"content": t}} for n, t in enumerate(texts)]}
 
@@ -303,18 +305,18 @@ def test_of_several_choices_the_first_is_read():
     assert (reply.text, reply.stop_reason) == ("Hello", "tool_calls")
 
 
-def test_thinking_under_two_names_is_shown_once():
-    # as vLLM and OpenRouter send it, for clients that know one of the names
-    shown = []
-    whole = ME.chunks(shown.append)
+def test_thinking_in_two_fields_is_emitted_once():
+    # vLLM and OpenRouter send both fields, as clients read only one of them
+    deltas = []
+    whole = ME.chunks(deltas.append)
     for piece in ("h", "m"):
         whole.add(delta({"reasoning": piece, "reasoning_content": piece}))
-    assert shown == [ThinkingDeltaEvent("h"), ThinkingDeltaEvent("m")]
+    assert deltas == [ThinkingDeltaEvent("h"), ThinkingDeltaEvent("m")]
     assert ME.read(whole.reply()).thinking == "hm"
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-async def test_a_chunk_with_usage_and_no_choices_may_come_anywhere(position):
+async def test_a_usage_chunk_without_choices_is_accepted_at_any_position(position):
     chunks = [delta(SAYS), END]
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
     chunks.insert(position, {"choices": [], "usage": usage})
@@ -324,13 +326,13 @@ async def test_a_chunk_with_usage_and_no_choices_may_come_anywhere(position):
 
 
 def piece(call_id, name, arguments, index=0):
-    """Make a chunk with a part of a call; None is left out."""
+    """Create a chunk with a fragment of a call; None values are omitted."""
     function = drop_none({"name": name, "arguments": arguments})
     return delta({"tool_calls": [drop_none({"index": index, "id": call_id, "function": function})]})
 
 
 ONE, TWO = [("a", "f", '{"x":1}')], [("a", "f", "{}"), ("b", "g", "[]")]
-CALLS = {  # the pieces, and the calls that they make
+CALLS = {  # fragments, and the expected calls
     "as documented": ([("a", "f", ""), (None, None, '{"x"'), (None, None, ":1}")], ONE),
     "id and name repeated": ([("a", "f", '{"x"'), ("a", "f", ":1}"), ("a", "f", "")], ONE),
     "another id in each piece": ([("a", "f", '{"x"'), ("random", None, ":1}")], ONE),
@@ -359,8 +361,8 @@ CALLS = {  # the pieces, and the calls that they make
 
 
 @pytest.mark.parametrize("case", CALLS)
-def test_calls_are_put_together_as_servers_send_them(case):
+def test_streamed_calls_of_different_servers_are_assembled(case):
     pieces, expected = CALLS[case]
-    reply = assemble(*[piece(*each) for each in pieces], END)
+    reply = assemble(*[piece(*fields) for fields in pieces], END)
     assert [(c.id, c.name, c.arguments) for c in reply.tool_calls] == expected
     assert reply.stop_reason == "tool_calls"

@@ -1,4 +1,4 @@
-"""Conversations as dicts of Chat Completions: a round trip loses nothing."""
+"""Conversations as Chat Completions dicts: a round trip preserves everything."""
 
 import json
 
@@ -20,12 +20,12 @@ from tests.doubles.wires import CONVERSATIONS, OPENAI, hold
 
 
 def again(dicts):
-    """Read dicts as they come from a file, and write them again."""
+    """Read dicts as loaded from a file, and convert them back to dicts."""
     return to_openai(from_openai(json.loads(json.dumps(dicts))))
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
-async def test_a_conversation_that_was_held_comes_back_as_it_was(talk):
+async def test_a_conversation_is_unchanged_after_a_round_trip(talk):
     async with OPENAI.double(talk.script) as server, OPENAI.model(server) as llm:
         held = await hold(talk, llm)
     requests = [request["messages"] for request in server.requests]
@@ -48,19 +48,19 @@ async def test_a_conversation_that_was_held_comes_back_as_it_was(talk):
     ],
     ids=str,
 )
-def test_a_message_with_invalid_values_is_named_in_the_error(message):
+def test_a_message_with_invalid_values_is_an_error(message):
     with pytest.raises(ValueError, match="invalid message"):
         from_openai([message])
 
 
-def test_ids_names_and_thinking_of_any_type_become_text():
+def test_ids_names_and_thinking_of_any_type_are_converted_to_text():
     reasons = {"role": "assistant", "content": "a", "reasoning_content": {"at": "\ud800"}}
     result = {"role": "tool", "tool_call_id": [5], "name": 6, "content": "b"}
     read = from_openai([reasons, result])
     assert [load_record(dump_record(message)) for message in read] == read
 
 
-def test_images_files_sounds_and_calls_are_read():
+def test_images_files_audio_and_calls_are_read():
     call = ToolCall("call_1", "add", '{"a": 1}')
     parts = [
         TextPart("look"),
@@ -78,7 +78,7 @@ def test_images_files_sounds_and_calls_are_read():
     assert from_openai(to_openai(messages)) == messages
 
 
-def test_what_other_programs_store_is_read():
+def test_messages_stored_by_other_programs_are_read():
     stored = [
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
         {"role": "user", "content": [{"type": "text", "text": "hi"}], "name": "anna"},
@@ -97,10 +97,10 @@ def test_what_other_programs_store_is_read():
     ]
 
 
-def test_results_without_ids_are_those_of_the_calls_without_ids_in_their_order():
+def test_results_without_ids_are_matched_with_calls_without_ids_in_order():
     def calls(*names):
-        said = [{"function": {"name": name, "arguments": {"n": 1}}} for name in names]
-        return {"role": "assistant", "content": "", "tool_calls": said}
+        entries = [{"function": {"name": name, "arguments": {"n": 1}}} for name in names]
+        return {"role": "assistant", "content": "", "tool_calls": entries}
 
     stored = [
         {"role": "user", "content": "Pay both."},
@@ -113,21 +113,21 @@ def test_results_without_ids_are_those_of_the_calls_without_ids_in_their_order()
     agent = Agent(llm=ScriptedModel("ok"))
     agent.load_history(from_openai(stored))
     results = [message for message in agent.messages if isinstance(message, ToolMessage)]
-    assert [(each.tool_name, each.text) for each in results] == [
+    assert [(result.tool_name, result.text) for result in results] == [
         ("pay", "paid"),
         ("post", "sent"),
         ("pay", "paid again"),
     ]
 
 
-def test_the_thinking_of_a_stored_reply_goes_back():
+def test_the_thinking_of_a_stored_reply_is_preserved():
     stored = [{"role": "assistant", "content": "hello", "reasoning_content": "hm"}]
     assert from_openai(stored)[0].thinking == "hm"
     assert again(stored) == stored
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
         ({"content": "hi"}, "invalid message of Chat Completions: {'content': 'hi'}"),
         ({"role": "zzz", "content": "hi"}, "invalid message of Chat Completions"),
@@ -144,9 +144,9 @@ def test_the_thinking_of_a_stored_reply_goes_back():
         ("hi", "invalid message of Chat Completions: 'hi'"),
     ],
 )
-def test_a_dict_that_is_invalid_is_named(said, words):
+def test_an_invalid_dict_is_quoted_in_the_error(message, words):
     with pytest.raises(ValueError, match=words):
-        from_openai([said])
+        from_openai([message])
 
 
 @pytest.mark.parametrize("stored", [{"role": "user", "content": "hi"}, UserMessage("hi")])
@@ -158,17 +158,17 @@ def test_load_history_accepts_dicts_and_messages(stored):
 
 @pytest.mark.parametrize("loop", [Agent, Loop])
 @pytest.mark.parametrize("junk", ["hi", 7, None, ("user", "hi")])
-def test_a_history_of_anything_else_names_the_function_to_use(loop, junk):
+def test_a_history_of_another_type_is_an_error_that_names_the_function_to_use(loop, junk):
     with pytest.raises(TypeError, match="from_openai"):
         loop(llm=ScriptedModel()).load_history([junk])
 
 
-def test_a_plain_loop_names_the_function_for_dicts():
+def test_a_history_of_dicts_in_a_plain_loop_is_an_error_that_names_the_function():
     with pytest.raises(TypeError, match="from_openai"):
         Loop(llm=ScriptedModel()).load_history([{"role": "user", "content": "hi"}])
 
 
-def test_a_history_with_an_invalid_dict_leaves_the_old_history():
+def test_a_history_with_an_invalid_dict_keeps_the_old_history():
     agent = Agent(llm=ScriptedModel("ok"))
     agent.run_sync("hi")
     with pytest.raises(ValueError, match="'zzz'"):

@@ -1,4 +1,4 @@
-"""The recipes for a provider of one's own (a double stands in for Azure) and for many agents."""
+"""The recipes for custom providers (with a double of Azure) and for many concurrent agents."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def _recipe(monkeypatch):
 
 
 class AzureDouble(OpenAIDouble):
-    """Wants the deployment in the path, the version in the query and the key in its header."""
+    """Requires the deployment in the path, the version in the query and the key in its header."""
 
     def _examine(self, first, headers, content):
         path = "/openai/deployments/my%20one/chat/completions?api-version=2024-10-21"
@@ -29,7 +29,7 @@ class AzureDouble(OpenAIDouble):
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
-async def test_azure_holds_every_conversation(talk, streaming, recipe, monkeypatch):
+async def test_azure_completes_every_conversation(talk, streaming, recipe, monkeypatch):
     async with AzureDouble(talk.script, secrets=[KEY]) as server:
         monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
         monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.base_url.removesuffix("/v1") + "/")
@@ -39,9 +39,11 @@ async def test_azure_holds_every_conversation(talk, streaming, recipe, monkeypat
         assert (server.refusals, server.replies) == ([], [])
 
 
-async def test_azure_s_content_filter_is_a_refusal_and_not_tried_again(recipe):
-    said = "The response was filtered due to the prompt triggering the content management policy."
-    script = [Failure(400, said, code="content_filter")]
+async def test_the_content_filter_of_azure_is_a_refusal_and_not_retried(recipe):
+    message = (
+        "The response was filtered due to the prompt triggering the content management policy."
+    )
+    script = [Failure(400, message, code="content_filter")]
     async with AzureDouble(script) as server:
         url = server.base_url.removesuffix("/v1")
         with pytest.raises(errors.ContentRefused, match="filtered"):
@@ -49,7 +51,7 @@ async def test_azure_s_content_filter_is_a_refusal_and_not_tried_again(recipe):
         assert len(server.requests) == 1
 
 
-def test_every_address_in_the_table_makes_a_model(recipe, monkeypatch):
+def test_every_address_in_the_table_creates_a_model(recipe, monkeypatch):
     for name in recipe.KEYS:
         monkeypatch.setenv(f"{name.upper()}_API_KEY", KEY)
     for name, url in recipe.BASE_URLS.items():
@@ -64,12 +66,12 @@ async def test_the_recipe_answers_a_question(recipe, monkeypatch, capsys):
     assert capsys.readouterr().out == "It scatters.\n"
 
 
-# ---- many agents at once: few requests side by side, spread over the minutes
+# ---- many agents: limited concurrency and tokens per minute
 
 
 async def play(agents, at_once, per_minute):
-    """Return when each of many requests began, and how many were under way at most."""
-    now, begun, running, most = 1000.0, list[float](), 0, 0
+    """Return the start times of many requests and their maximum concurrency."""
+    now, starts, running, peak = 1000.0, list[float](), 0, 0
 
     async def sleep(seconds):
         nonlocal now
@@ -77,10 +79,10 @@ async def play(agents, at_once, per_minute):
         now += seconds
 
     async def answer(messages, tools):
-        nonlocal running, most
-        begun.append(now)
+        nonlocal running, peak
+        starts.append(now)
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         await asyncio.sleep(0)
         running -= 1
         return AssistantMessage("ok", usage=Usage(90, 10))
@@ -90,23 +92,23 @@ async def play(agents, at_once, per_minute):
     template = Agent(llm=llm)
     answers = await asyncio.gather(*(template.fork().query("x") for _ in range(agents)))
     assert answers == ["ok"] * agents
-    return begun, most
+    return starts, peak
 
 
-async def test_few_requests_are_under_way_at_once():
+async def test_concurrent_requests_are_limited():
     assert (await play(50, 4, 10**9))[1] == 4
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-async def test_the_tokens_of_any_minute_stay_below_the_limit(at_once):
-    begun, _ = await play(20, at_once, 500)
-    for start in begun:
-        of_a_minute = sum(start <= at < start + 60 for at in begun)
-        # What is under way is counted by its estimate, which is lower here.
-        assert of_a_minute <= 5 + (at_once - 1)
-    assert begun[-1] - begun[0] >= 60 * 2
+async def test_the_tokens_per_minute_stay_below_the_limit(at_once):
+    starts, _ = await play(20, at_once, 500)
+    for start in starts:
+        per_minute = sum(start <= at < start + 60 for at in starts)
+        # Concurrent requests are counted by their estimates, which are lower here.
+        assert per_minute <= 5 + (at_once - 1)
+    assert starts[-1] - starts[0] >= 60 * 2
 
 
-async def test_a_request_that_is_larger_than_the_limit_goes_out_alone():
-    begun, _ = await play(3, 3, 1)
-    assert [round(at - begun[0]) for at in begun] == [0, 60, 120]
+async def test_a_request_that_is_larger_than_the_limit_is_sent_alone():
+    starts, _ = await play(3, 3, 1)
+    assert [round(at - starts[0]) for at in starts] == [0, 60, 120]

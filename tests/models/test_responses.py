@@ -1,4 +1,4 @@
-"""ChatOpenAI over Responses: what it sends, and what it makes of the replies."""
+"""ChatOpenAI with the Responses API: request bodies and parsing of replies."""
 
 import json
 
@@ -43,12 +43,12 @@ def write(*messages, owner="me"):
     return write_items(messages, owner)
 
 
-def said(words):
-    """Write an item for what the model said."""
+def assistant_item(words):
+    """Return an item with an assistant message."""
     return {"type": "message", "role": "assistant", "content": words}
 
 
-# ---- which wire is spoken
+# ---- API selection
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ def said(words):
         ("http://localhost:8080/v1", "responses", "/responses"),
     ],
 )
-def test_openai_gets_responses_and_every_other_address_chat_completions(url, api, path):
+def test_openai_uses_responses_and_other_addresses_use_chat_completions(url, api, path):
     assert ChatOpenAI("m", base_url=url, api_key="k", api=api).path(False) == path
 
 
-def test_a_mistyped_api_is_told_at_once():
+def test_an_invalid_api_name_is_rejected_at_construction():
     with pytest.raises(ValueError, match="'responses' or 'chat', not 'response'"):
         ChatOpenAI("m", api_key="k", api="response")
 
 
-async def test_a_model_that_chat_completions_refuses_with_tools_says_what_to_set():
+async def test_the_error_for_tools_rejected_by_chat_completions_names_the_setting():
     async with OpenAIDouble(["never", "hi"]) as server:
         for name in ("gpt-5.5", "gpt-5.6-terra", "gpt-6"):
             with pytest.raises(BadRequest, match=r"use /v1/responses.*set api='responses'"):
@@ -81,21 +81,21 @@ async def test_a_model_that_chat_completions_refuses_with_tools_says_what_to_set
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("status", [404, 405])
-async def test_a_server_that_does_not_speak_it_says_what_to_set(api, status):
+async def test_the_error_for_an_unsupported_api_names_the_setting(api, status):
     async with serving(answer("404 page not found", status)) as server:
         with pytest.raises(BadRequest, match=f"support '{api}', set api="):
             await ask(model(server, api=api))
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "gpt-4.1-mini", "gpt-5-chat-latest", "ft:gpt-4o:me"])
-async def test_a_model_that_does_not_reason_is_not_asked_for_it(name):
+async def test_reasoning_is_not_requested_from_a_model_that_does_not_reason(name):
     async with ResponsesDouble(["hello"]) as server:
         await ask(model(server, name))
     assert "include" not in server.requests[0]
 
 
-async def test_every_item_says_its_type():
-    # llama.cpp answers "Cannot determine type of 'item'" to an assistant's message without one
+async def test_every_item_has_a_type():
+    # llama.cpp rejects an assistant message without a type: "Cannot determine type of 'item'"
     items = (await sent(RESPONSES, conversation(), TOOLS, system="s"))["input"]
     assert [item["type"] for item in items] == [
         "message",
@@ -110,13 +110,13 @@ async def test_every_item_says_its_type():
     ]
 
 
-# ---- reasoning, and items of other kinds
+# ---- reasoning, and other item types
 
 ADDS = Reply("I add.", thinking="two sums", calls=[("add", {"a": 1, "b": 2}), ("now", {})])
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_the_namespace_of_a_call_goes_back(streaming):
+async def test_the_namespace_of_a_call_is_sent_back(streaming):
     # OpenAI: "Missing namespace for function_call ... Round-trip the model's function_call item"
     call = CALL | {"namespace": "crm"}
     body = response(call)
@@ -129,7 +129,7 @@ async def test_the_namespace_of_a_call_goes_back(streaming):
     assert again[1] == call
 
 
-OTHER_CALLS = {  # as OpenAI's types have them
+OTHER_CALLS = {  # according to OpenAI's type definitions
     "computer_call": {"call_id": "c1", "action": {"type": "screenshot"}},
     "custom_tool_call": {"call_id": "c1", "name": "code", "input": "print(1)"},
     "shell_call": {"call_id": "c1", "action": {"commands": ["ls"]}},
@@ -140,7 +140,7 @@ OTHER_CALLS = {  # as OpenAI's types have them
 
 
 @pytest.mark.parametrize("kind", OTHER_CALLS)
-async def test_a_call_that_this_agent_has_no_tool_for_is_answered_with_an_error(kind, streaming):
+async def test_a_call_without_a_matching_tool_is_answered_with_an_error(kind, streaming):
     item = {"id": "c1", "type": kind, "status": "completed", **OTHER_CALLS[kind]}
     body = response(THOUGHT, item)
     first = stream(event("completed", response=body)) if streaming else answer(body)
@@ -153,7 +153,7 @@ async def test_a_call_that_this_agent_has_no_tool_for_is_answered_with_an_error(
     assert f"no tool named '{kind}'" in output["output"]
 
 
-def test_a_call_that_the_server_has_answered_itself_goes_back_as_it_came():
+def test_a_call_that_the_server_has_answered_is_sent_back_unchanged():
     call = {"id": "sh_1", "type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}}
     output = {"id": "so_1", "type": "shell_call_output", "call_id": "c1", "output": []}
     message = reply(call, output, text("Done."))
@@ -174,7 +174,7 @@ def test_completed_server_side_searches_before_a_message_are_not_calls_of_the_ag
 
 
 @pytest.mark.parametrize("name", ["x_keyword_search", "x_thread_fetch", "code"])
-def test_server_side_searches_next_to_a_call_of_the_agent_are_not_calls_either(name):
+def test_server_side_searches_next_to_a_call_of_the_agent_are_not_calls_of_the_agent(name):
     about = {"call_id": "xs_1", "name": name, "input": "{}", "status": "completed"}
     message = reply({"id": "ctc_1", "type": "custom_tool_call", **about}, CALL)
     names = [call.name for call in message.tool_calls]
@@ -182,7 +182,7 @@ def test_server_side_searches_next_to_a_call_of_the_agent_are_not_calls_either(n
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
-async def test_a_reply_in_the_background_is_refused_with_what_to_do(status):
+async def test_a_background_reply_is_an_error_that_names_the_setting(status):
     async with serving(answer({"status": status, "output": []})) as server:
         with pytest.raises(BadRequest, match=f"the reply is {status}: `background`"):
             await ask(model(server, extra={"background": True}))
@@ -190,52 +190,52 @@ async def test_a_reply_in_the_background_is_refused_with_what_to_do(status):
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"elsewhere": True}, {"api": "chat"}])
-async def test_reasoning_stays_with_its_model_and_server(change):
+async def test_reasoning_is_sent_only_to_its_model_and_server(change):
     double = OpenAIDouble if "api" in change else ResponsesDouble
-    async with ResponsesDouble([ADDS, "Noon."]) as one, double(["Noon."]) as two:
-        first = await ask(model(one), tools=REAL_TOOLS)
+    async with ResponsesDouble([ADDS, "Noon."]) as own, double(["Noon."]) as other:
+        first = await ask(model(own), tools=REAL_TOOLS)
         results = [ToolMessage(call.id, call.name, "3") for call in first.tool_calls]
-        server = one if "name" in change else two
+        server = own if "name" in change else other
         settings = {key: value for key, value in change.items() if key != "elsewhere"}
         await ask(model(server, **settings), messages=[*HI, first, *results], tools=REAL_TOOLS)
         assert server.refusals == []
-    said = json.dumps(server.requests[-1])
-    hidden, shown = ("opaque", "fc_", "two sums"), "I add."
-    assert [word for word in (*hidden, shown) if word in said] == [shown]
+    body = json.dumps(server.requests[-1])
+    hidden, visible = ("opaque", "fc_", "two sums"), "I add."
+    assert [word for word in (*hidden, visible) if word in body] == [visible]
 
 
-def test_items_of_unknown_kinds_go_back_too_also_from_a_saved_log():
-    found = {"id": "zz_1", "type": "zzz_call", "status": "completed", "deep": [{"a": None}]}
-    message = reply(found, THOUGHT, text("It is.", phase="final_answer"))
+def test_items_of_unknown_types_are_sent_back_even_from_a_saved_log():
+    unknown = {"id": "zz_1", "type": "zzz_call", "status": "completed", "deep": [{"a": None}]}
+    message = reply(unknown, THOUGHT, text("It is.", phase="final_answer"))
     again = load_record(dump_record(message))
-    assert write(again) == [found, THOUGHT, text("It is.", phase="final_answer")]
-    assert write(again, owner="another") == [said("It is.")]
+    assert write(again) == [unknown, THOUGHT, text("It is.", phase="final_answer")]
+    assert write(again, owner="another") == [assistant_item("It is.")]
 
 
 @pytest.mark.parametrize(
     "items",
     [
-        [text("a")],  # the message says it all
+        [text("a")],  # the message contains the complete information
         [THOUGHT],
-        [text("a"), THOUGHT],  # nothing follows it
-        [THOUGHT | {"encrypted_content": None}, text("a")],  # nothing is stored at the server
+        [text("a"), THOUGHT],  # no item follows the reasoning
+        [THOUGHT | {"encrypted_content": None}, text("a")],  # the server stores nothing
     ],
 )
-def test_what_would_be_refused_or_says_no_more_is_not_kept(items):
+def test_items_that_are_redundant_or_would_be_rejected_are_not_saved(items):
     message = reply(*items)
     assert message.raw is None
-    assert write(message) == ([said("a")] if message.content else [])
+    assert write(message) == ([assistant_item("a")] if message.content else [])
 
 
-def test_open_reasoning_is_kept():
+def test_unencrypted_reasoning_is_saved():
     item = {"id": "rs_1", "type": "reasoning", "summary": []}
-    item["content"] = [{"type": "reasoning_text", "text": "hm"}]  # gpt-oss behind vLLM
+    item["content"] = [{"type": "reasoning_text", "text": "hm"}]  # gpt-oss with vLLM
     message = reply(item, text("a"))
     assert message.thinking == "hm"
     assert write(message)[0] == item
 
 
-def test_a_reply_that_was_cut_off_goes_back_without_its_items():
+def test_a_truncated_reply_is_sent_back_without_its_items():
     cut = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     message = reply(THOUGHT, CALL | {"arguments": '{"ci'}, **cut)
     assert message.stop_reason == "length"
@@ -243,7 +243,7 @@ def test_a_reply_that_was_cut_off_goes_back_without_its_items():
     assert write(message) == [call]
 
 
-def test_the_double_refuses_what_openai_would():
+def test_the_double_rejects_input_that_openai_rejects():
     server, user = ResponsesDouble(), {"role": "user", "content": "hi"}
     thought, call = server.whole(Reply(thinking="hm", calls=[("any", {}, "c1")]))["output"]
     output = {"type": "function_call_output", "call_id": "c1", "output": "sunny"}
@@ -257,8 +257,8 @@ def test_the_double_refuses_what_openai_would():
         "nothing is stored": [user, thought | {"encrypted_content": None}, call, output],
         "no summary": [user, {"type": "reasoning"}],
     }
-    for said, wrong in cases.items():
-        with pytest.raises(AssertionError, match=said):
+    for error, wrong in cases.items():
+        with pytest.raises(AssertionError, match=error):
             server.check_input(wrong)
 
 
@@ -271,7 +271,7 @@ def test_a_refusal_is_the_text_of_a_refused_reply():
     assert (message.text, message.stop_reason) == ("I can't.", "refused")
 
 
-def test_a_kind_that_is_no_text_is_an_error():
+def test_an_item_type_that_is_not_text_is_an_error():
     with pytest.raises(BadResponse, match="a type is not text"):
         reply(text("a"), {"type": {}})
 
@@ -298,26 +298,26 @@ async def test_a_failed_response_is_an_error(code, kind, streaming):
 
 
 def assemble(*events):
-    shown = []
-    whole = ResponsesEvents(shown.append)
-    for each in events:
-        whole.add(each)
+    deltas = []
+    whole = ResponsesEvents(deltas.append)
+    for data in events:
+        whole.add(data)
     assert whole.complete
-    return read_responses(whole.reply(), "me"), shown
+    return read_responses(whole.reply(), "me"), deltas
 
 
-def test_a_stream_shows_thinking_text_and_the_growing_arguments_of_calls():
+def test_a_stream_emits_deltas_of_thinking_text_and_call_arguments():
     item = THOUGHT | {"summary": [{"type": "summary_text", "text": t} for t in ("one", "two")]}
-    begun = CALL | {"arguments": "", "status": "in_progress"}
+    started_call = CALL | {"arguments": "", "status": "in_progress"}
     thought, call = "reasoning_summary_text.delta", "function_call_arguments.delta"
-    message, shown = assemble(
+    message, deltas = assemble(
         event("created", response={"status": "in_progress", "output": []}),
         event("output_item.added", output_index=0, item=THOUGHT),
         event(thought, output_index=0, summary_index=0, delta="o"),
         event(thought, output_index=0, summary_index=0, delta="ne"),
         event(thought, output_index=0, summary_index=1, delta="two"),
         event("output_item.done", output_index=0, item=item),
-        event("output_item.added", output_index=1, item=begun),
+        event("output_item.added", output_index=1, item=started_call),
         event("output_text.delta", output_index=2, content_index=0, delta="so"),
         event(call, output_index=1, delta='{"city":'),
         event(call, output_index=1, delta='  "Bern"}'),
@@ -326,7 +326,7 @@ def test_a_stream_shows_thinking_text_and_the_growing_arguments_of_calls():
     )
     assert (message.thinking, message.text) == ("one\n\ntwo", "so")
     assert message.tool_calls == (ToolCall("c1", "weather", '{"city":  "Bern"}'),)
-    assert shown == [
+    assert deltas == [
         ThinkingDeltaEvent("o"),
         ThinkingDeltaEvent("ne"),
         ThinkingDeltaEvent("\n\ntwo"),
@@ -336,20 +336,20 @@ def test_a_stream_shows_thinking_text_and_the_growing_arguments_of_calls():
     ]
 
 
-def test_the_texts_of_several_messages_are_joined_as_openai_s_client_joins_them():
+def test_texts_of_several_messages_are_joined_without_a_separator():
     one, two = text("It is "), text("sunny.")
     delta = "output_text.delta"
-    message, shown = assemble(
+    message, deltas = assemble(
         event(delta, output_index=0, content_index=0, delta="It is "),
         event(delta, output_index=1, content_index=0, delta="sunny."),
         event("completed", response=response(one, two)),
     )
     assert message.text == "It is sunny."
-    assert shown == [TextDeltaEvent("It is "), TextDeltaEvent("sunny.")]
+    assert deltas == [TextDeltaEvent("It is "), TextDeltaEvent("sunny.")]
 
 
-def test_items_are_taken_from_the_stream_where_the_last_event_has_none():
+def test_items_are_collected_from_the_stream_if_the_last_event_has_none():
     items = enumerate([THOUGHT, CALL])
     done = [event("output_item.done", output_index=n, item=item) for n, item in items]
-    message, _ = assemble(*done, event("completed", response=response()))  # the backend of Codex
+    message, _ = assemble(*done, event("completed", response=response()))  # as in the Codex backend
     assert write(message) == [THOUGHT, CALL]

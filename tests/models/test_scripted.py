@@ -1,11 +1,11 @@
-"""ScriptedModel says what to write where a script is none."""
+"""ScriptedModel reports invalid scripts and shows the correct form."""
 
 import pytest
 
 from agentloop import Agent, ScriptedModel, call, tool
 
 
-async def test_a_list_of_texts_as_one_reply_says_how_to_write_several_replies():
+async def test_a_list_of_texts_as_one_reply_is_an_error_that_shows_the_correct_form():
     with pytest.raises(TypeError, match=r"several replies.*ScriptedModel\('Hello\.', 'Bye\.'\)"):
         await Agent(llm=ScriptedModel(["a", "b"])).run("x")
 

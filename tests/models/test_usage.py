@@ -1,4 +1,4 @@
-"""Usage as servers really report it, also of attempts that failed: what is not known is no 0."""
+"""Usage as reported by real servers, including failed attempts: unknown usage is not zero."""
 
 import asyncio
 from dataclasses import replace
@@ -25,10 +25,10 @@ READ = [
 
 
 @pytest.mark.parametrize("junk", ["10", None, -5, 1.5, float("nan"), float("inf"), [], {}])
-@pytest.mark.parametrize(("read", "asked", "answered"), READ)
-def test_junk_counts_as_nothing(read, asked, answered, junk):
-    assert read({asked: junk, answered: 7}) == Usage(0, 7)
-    assert read({asked: 7, answered: junk}) == Usage(7, 0)
+@pytest.mark.parametrize(("read", "input_name", "output_name"), READ)
+def test_invalid_counts_are_read_as_zero(read, input_name, output_name, junk):
+    assert read({input_name: junk, output_name: 7}) == Usage(0, 7)
+    assert read({input_name: 7, output_name: junk}) == Usage(7, 0)
     assert read({}) is None
 
 
@@ -68,17 +68,17 @@ OF_GOOGLE = {
     ],
 )
 def test_tokens_are_counted_once(read, reported, usage):
-    found = read(reported)
-    assert found == replace(usage, extra=reported.get("cache_creation"))
+    counted = read(reported)
+    assert counted == replace(usage, extra=reported.get("cache_creation"))
 
 
 # ---- attempts that failed
 
 
-def started(wire):
-    """Return a stream cut off after its first event, and the tokens that are in that event."""
+def truncated_stream(wire):
+    """Return a stream truncated after its first event, and the input tokens in this event."""
     first = wire.frames()[0]
-    if wire is OPENAI:  # a server that reports as it goes
+    if wire is OPENAI:  # a server that reports usage continuously
         first = b'data: {"choices": [], "usage": {"prompt_tokens": 10}}\n\n'
     if wire is GOOGLE:
         first = b'data: {"usageMetadata": {"promptTokenCount": 10}, "candidates": [{"content":'
@@ -94,9 +94,9 @@ def cost(agent):
     return cost_of(agent.conversation.requests, lambda model, usage: 1.0)
 
 
-async def test_a_stream_that_was_cut_off_is_counted_as_far_as_it_is_known(wire):
-    begun, tokens = started(wire)
-    async with FaultServer([send(begun), fin()], [send(wire.stream()), fin()]) as server:
+async def test_the_known_usage_of_a_truncated_stream_is_counted(wire):
+    partial, tokens = truncated_stream(wire)
+    async with FaultServer([send(partial), fin()], [send(wire.stream()), fin()]) as server:
         agent = agent_of(Fallback(wire.model(server)))
         assert await agent.query("go") == "hello"
     [failed] = side_requests(agent)
@@ -105,11 +105,11 @@ async def test_a_stream_that_was_cut_off_is_counted_as_far_as_it_is_known(wire):
     assert cost(agent) == (2.0 if tokens else None)
 
 
-async def test_what_had_arrived_of_a_stream_that_was_cut_off_is_recorded(wire):
+async def test_the_received_text_of_a_truncated_stream_is_recorded(wire):
     frames = wire.frames()
     last = max(at for at, frame in enumerate(frames) if b'"o"' in frame)
-    begun = stream_head() + b"".join(map(chunk, frames[: last + 1]))
-    async with FaultServer([send(begun), fin()]) as server:
+    partial = stream_head() + b"".join(map(chunk, frames[: last + 1]))
+    async with FaultServer([send(partial), fin()]) as server:
         agent = agent_of(wire.model(server, max_retries=0))
         with pytest.raises(ModelError):
             await agent.run("go")
@@ -117,9 +117,9 @@ async def test_what_had_arrived_of_a_stream_that_was_cut_off_is_recorded(wire):
     assert (failed.text, failed.purpose) == ("hello", "failed attempt")
 
 
-async def test_the_last_attempt_is_counted_too_and_so_is_one_that_was_cancelled(wire):
-    begun, _ = started(wire)
-    async with FaultServer([send(begun), fin()], [send(begun), stall()]) as server:
+async def test_the_last_failed_attempt_and_a_cancelled_attempt_are_counted(wire):
+    partial, _ = truncated_stream(wire)
+    async with FaultServer([send(partial), fin()], [send(partial), stall()]) as server:
         agent = agent_of(wire.model(server, max_retries=0))
         with pytest.raises(ModelError):
             await agent.run("go")
@@ -133,17 +133,17 @@ async def test_the_last_attempt_is_counted_too_and_so_is_one_that_was_cancelled(
 
 
 @pytest.mark.parametrize("status", [400, 429, 503])
-async def test_an_answer_that_says_no_costs_nothing(wire, status):
+async def test_a_rejected_request_costs_nothing(wire, status):
     async with serving(answer("no", status)) as server:
         agent = agent_of(wire.model(server, max_retries=0), streaming=False)
         with pytest.raises(ModelError):
             await agent.run("go")
-    with pytest.raises(ModelError):  # and nobody is there now
+    with pytest.raises(ModelError):  # the server no longer exists
         await agent.run()
     assert side_requests(agent) == []
 
 
-async def test_a_request_that_was_never_answered_may_have_cost_something(wire):
+async def test_a_request_without_a_response_has_an_unknown_cost(wire):
     async with FaultServer([stall()]) as server:
         agent = agent_of(wire.model(server, max_retries=0, read_timeout=0.02), streaming=False)
         with pytest.raises(ModelError, match="ReadTimeout"):
@@ -152,9 +152,9 @@ async def test_a_request_that_was_never_answered_may_have_cost_something(wire):
     assert (failed.usage, failed.model, cost(agent)) == (None, wire.model_name, None)
 
 
-async def test_a_model_that_is_asked_without_an_agent_tells_nobody(wire):
-    begun, _ = started(wire)
-    async with FaultServer(*[[send(begun), fin()]] * 2) as server:
+async def test_a_failed_request_outside_of_a_run_is_not_recorded(wire):
+    partial, _ = truncated_stream(wire)
+    async with FaultServer(*[[send(partial), fin()]] * 2) as server:
         agent = agent_of(wire.model(server, max_retries=0))
         with pytest.raises(ModelError):
             await agent.run("go")

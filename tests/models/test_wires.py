@@ -1,4 +1,4 @@
-"""What every provider has to get right alike: what is sent, and each fault that is met."""
+"""Behaviour common to all providers: request bodies and handling of every fault."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ CALL_READ = (ToolCall("c1", "time", '{"zone": "漢字"}'),)
 # ---- requests
 
 BRIEF = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
-REQUESTS = {  # what goes where, with which header, when nothing was set
+REQUESTS = {  # default bodies and headers
     "openai": ({"model": "m", "messages": BRIEF}, {"authorization": f"Bearer {KEY}"}),
     "responses": (
         {
@@ -94,24 +94,24 @@ REQUESTS = {  # what goes where, with which header, when nothing was set
         {"x-goog-api-key": KEY},
     ),
 }
-KEPT_OUT = {"authorization", "anthropic-beta", "x-api-key", "x-goog-api-key"}
+PROVIDER_HEADERS = {"authorization", "anthropic-beta", "x-api-key", "x-goog-api-key"}
 
 
-async def test_the_default_request_holds_nothing_that_was_not_asked_for(wire):
+async def test_the_default_request_contains_no_optional_fields(wire):
     async with wire.double(["hello"]) as server:
         llm = wire.model(server, **wire.bare)
         assert (await ask(llm, messages=[SystemMessage("be brief"), *HI])).text == "hello"
     body, headers = REQUESTS[wire.name]
     assert server.requests == [body]
     assert server.headers[0].items() >= (headers | {"content-type": "application/json"}).items()
-    assert server.headers[0].keys() & KEPT_OUT == headers.keys() & KEPT_OUT
+    assert server.headers[0].keys() & PROVIDER_HEADERS == headers.keys() & PROVIDER_HEADERS
 
 
 SAME = {"temperature": 0, "prompt_cache_key": "p", "parallel_tool_calls": False}
 OF_OPENAI = SAME | {"max_completion_tokens": 9, "reasoning_effort": "low"}
 THINKING = {"thinkingBudget": 0, "includeThoughts": False}
 CONFIG = {"temperature": 0, "maxOutputTokens": 9, "thinkingConfig": THINKING, "topP": 0.5}
-SETTINGS = [  # a wire, settings of its model, and what they are on the wire
+SETTINGS = [  # a wire, model settings, and the expected fields of the request
     (OPENAI, OF_OPENAI | {"extra": {"seed": 4}}, OF_OPENAI | {"seed": 4}),
     (
         RESPONSES,
@@ -170,7 +170,9 @@ def test_betas_and_the_version_of_anthropic_are_headers():
         ),
     ],
 )
-def test_the_key_and_the_address_come_from_the_environment(chat, key, address, own, monkeypatch):
+def test_the_key_and_the_address_are_read_from_the_environment(
+    chat, key, address, own, monkeypatch
+):
     with pytest.raises(ValueError, match=key):
         chat("m")
     monkeypatch.setenv(key, "sk-4711")
@@ -182,7 +184,7 @@ def test_the_key_and_the_address_come_from_the_environment(chat, key, address, o
     assert chat("m", base_url="http://here").base_url == "http://here"
     monkeypatch.delenv(key)
     if chat is ChatOpenAI:
-        assert chat("m").headers() == {}, "a server of one's own may need no key"
+        assert chat("m").headers() == {}, "a local server may not require a key"
 
 
 SEARCH = {"type": "web_search", "filters": {"allowed_domains": ["example.org"]}}
@@ -194,8 +196,8 @@ OF_PROVIDERS = {
 }
 
 
-@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["beside", "alone"])
-async def test_tools_of_the_provider_stand_behind_the_agent_s_own(wire, tools):
+@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["with own tools", "alone"])
+async def test_provider_tools_follow_the_tools_of_the_agent(wire, tools):
     own = OF_PROVIDERS[wire.name]
     body = await sent(wire, HI, tools, provider_tools=[own])
     first, last = body["tools"][0], body["tools"][-1]
@@ -224,7 +226,7 @@ FIRST_TOOL = {
 }
 
 
-def test_tools_and_the_choice_among_them_are_written_as_each_provider_has_it(wire):
+def test_tools_and_tool_choice_have_the_format_of_each_provider(wire):
     llm = wire.model("http://x")
     assert wire.choice not in body_of(llm, HI, TOOLS)
     assert not [key for key in body_of(llm, HI, (), "required") if "tool" in key.lower()]
@@ -235,7 +237,7 @@ def test_tools_and_the_choice_among_them_are_written_as_each_provider_has_it(wir
     assert (tools[0], len(tools)) == (FIRST_TOOL[wire.name], 2)
 
 
-EXTRAS = {  # fields that the vendors' own types have, and what is nobody's here
+EXTRAS = {  # fields in the vendors' type definitions, and a field of an unknown provider
     "openai": {"description_for_humans": "d", "strict": True},
     "responses": {"defer_loading": True, "allowed_callers": ["direct"], "strict": True},
     "anthropic": {"input_examples": [{"city": "Bern"}], "eager_input_streaming": True},
@@ -243,7 +245,7 @@ EXTRAS = {  # fields that the vendors' own types have, and what is nobody's here
 }
 
 
-async def test_a_tool_has_fields_of_its_own_for_each_provider(wire):
+async def test_a_tool_may_have_extra_fields_for_each_provider(wire):
     extra = {"other": {"x": 1}, wire.extra: EXTRAS[wire.name]}
 
     @tool("The weather.", extra=extra)
@@ -251,29 +253,29 @@ async def test_a_tool_has_fields_of_its_own_for_each_provider(wire):
         return "sunny"
 
     declared = wire.declared(await sent(wire, HI, [weather], **wire.bare))[0]
-    declared = declared.get("function", declared)  # Chat Completions nests it
+    declared = declared.get("function", declared)  # Chat Completions nests the declaration
     assert declared.items() >= {"name": "weather", **EXTRAS[wire.name]}.items()
     assert "x" not in declared
 
 
-def test_a_field_of_a_tool_that_is_set_already_is_refused(wire):
+def test_an_extra_field_that_replaces_a_field_of_the_tool_is_rejected(wire):
     for name in ("name", "description", wire.schema):
         own = Tool("weather", "The weather.", SCHEMA, extra={wire.extra: {name: "mine"}})
         with pytest.raises(ValueError, match=f"tool 'weather': .*may not have .*{name}"):
             body_of(wire.model("http://x"), HI, [own])
 
 
-async def test_a_tool_that_a_search_finds_has_no_cache_mark():
+async def test_a_tool_with_deferred_loading_has_no_cache_mark():
     # "Tools with defer_loading cannot use prompt caching"
     # Source: https://github.com/router-for-me/CLIProxyAPI/issues/4561
-    found = Tool("weather", "The weather.", SCHEMA, extra={"anthropic": {"defer_loading": True}})
-    body = await sent(ANTHROPIC, HI, [fake_tool("search"), found])
-    marked = [each["name"] for each in body["tools"] if "cache_control" in each]
+    deferred = Tool("weather", "The weather.", SCHEMA, extra={"anthropic": {"defer_loading": True}})
+    body = await sent(ANTHROPIC, HI, [fake_tool("search"), deferred])
+    marked = [tool["name"] for tool in body["tools"] if "cache_control" in tool]
     assert (marked, len(body["tools"])) == (["search"], 2)
 
 
 @only(OPENAI, RESPONSES)
-async def test_strict_is_asked_for_tool_by_tool(wire):
+async def test_strict_mode_is_set_for_each_tool_separately(wire):
     tools = [fake_tool(), fake_tool("loose", {"type": "object", "properties": {"x": {}}})]
     for setting in (True, False):
         written = (await sent(wire, HI, tools, strict=setting))["tools"]
@@ -296,7 +298,7 @@ OF_ITERATIONS = [
 WITH_ITERATIONS = {"input_tokens": 23_000, "output_tokens": 1_000, "iterations": OF_ITERATIONS}
 
 
-async def test_a_summary_of_anthropic_goes_back_to_it_as_it_came(streaming):
+async def test_a_compaction_summary_of_anthropic_is_sent_back_unchanged(streaming):
     summary = {"type": "compaction", "content": "in short", "encrypted_content": "e"}
     blocks = [summary, {"type": "text", "text": "so"}]
     script = [Reply(blocks=blocks, more={"usage": WITH_ITERATIONS}), "done"]
@@ -311,7 +313,7 @@ async def test_a_summary_of_anthropic_goes_back_to_it_as_it_came(streaming):
     assert second["messages"][1]["content"] == blocks
 
 
-async def test_anthropic_clears_results_by_a_setting_alone_and_before_a_summary():
+async def test_anthropic_clears_results_without_compaction_or_before_it():
     both = {"clear_tool_uses": 30_000, "betas": ["compact-2026-01-12", "x"]}
     assert (await sent(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEARED]}
     body = await sent(ANTHROPIC, HI, **both, compact_threshold=100_000)
@@ -319,20 +321,20 @@ async def test_anthropic_clears_results_by_a_setting_alone_and_before_a_summary(
     assert "context_management" not in await sent(ANTHROPIC, HI)
 
 
-async def test_a_summary_of_openai_goes_back_to_it_as_it_came():
+async def test_a_compaction_summary_of_openai_is_sent_back_unchanged():
     summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "e"}
     part = {"type": "output_text", "text": "so", "annotations": []}
-    said = {"type": "message", "role": "assistant", "content": [part]}
+    item = {"type": "message", "role": "assistant", "content": [part]}
     body = await sent(RESPONSES, HI, compact_threshold=100_000)
     assert body["context_management"] == [{"type": "compaction", "compact_threshold": 100_000}]
     llm = RESPONSES.model("http://x")
-    reply = llm.read({"status": "completed", "output": [summary, said]})
-    assert body_of(llm, [*HI, reply, *HI])["input"][1:3] == [summary, said]
+    reply = llm.read({"status": "completed", "output": [summary, item]})
+    assert body_of(llm, [*HI, reply, *HI])["input"][1:3] == [summary, item]
     other = body_of(RESPONSES.model("http://y"), [*HI, reply, *HI])
     assert other["input"][1] == {"type": "message", "role": "assistant", "content": "so"}
 
 
-def test_chat_completions_has_no_compaction():
+def test_chat_completions_rejects_compact_threshold():
     with pytest.raises(ValueError, match="compact_threshold"):
         OPENAI.model("http://x", compact_threshold=100_000)
 
@@ -372,7 +374,7 @@ def inline(kind, data):
 
 
 PDF_URL = "data:application/pdf;base64,JVBERg=="
-CARRIED = {  # as each provider has all of PARTS, and of what only some of them take
+CARRIED = {  # PARTS in the format of each provider, then parts that only some providers accept
     "openai": [
         {"type": "text", "text": "look"},
         chat_image(URL),
@@ -380,7 +382,7 @@ CARRIED = {  # as each provider has all of PARTS, and of what only some of them 
         chat_image(AP8),
         chat_image(AP8, detail="low"),
         chat_file("a.pdf", PDF_URL),
-        chat_file("file", URL),  # OpenRouter takes the address
+        chat_file("file", URL),  # OpenRouter accepts the address
         chat_sound("wav"),
         chat_sound("mp3"),
     ],
@@ -415,7 +417,7 @@ CARRIED = {  # as each provider has all of PARTS, and of what only some of them 
 MORE = {"openai": [WAV, MP3], "responses": [], "anthropic": [CSV], "google": [WAV, STORED]}
 
 
-async def test_images_and_files_are_carried_in_messages_and_in_results(wire):
+async def test_images_and_files_are_sent_in_messages_and_results(wire):
     parts = [*PARTS, *MORE[wire.name]]
     turn = [UserMessage(parts)]
     if wire.results_hold_media:
@@ -426,7 +428,7 @@ async def test_images_and_files_are_carried_in_messages_and_in_results(wire):
         assert wire.result_content(body) == CARRIED[wire.name]
 
 
-OWN = {  # fields that a file has for each provider, and the part that has them
+OWN = {  # provider-specific fields of a file, and the expected part
     "openai": ({"file": {"file_id": "file-1"}}, {"type": "file", "file": {"file_id": "file-1"}}),
     "responses": ({"file": {"file_id": "file-1"}}, {"type": "input_file", "file_id": "file-1"}),
     "anthropic": (
@@ -441,7 +443,7 @@ OWN = {  # fields that a file has for each provider, and the part that has them
 }
 
 
-async def test_a_file_may_be_named_by_its_id_and_have_fields_for_a_provider(wire):
+async def test_a_file_may_have_an_id_and_extra_fields_for_a_provider(wire):
     own, part = OWN[wire.name]
     file = replace(PDF, extra={wire.extra: own, "other": {"file_id": "x"}})
     body = await sent(wire, [UserMessage([file])], **wire.bare)
@@ -451,14 +453,14 @@ async def test_a_file_may_be_named_by_its_id_and_have_fields_for_a_provider(wire
 
 
 @only(OPENAI, RESPONSES, ANTHROPIC)
-async def test_an_id_goes_before_an_address(wire):
+async def test_a_file_id_takes_precedence_over_an_address(wire):
     own, part = OWN[wire.name]
     file = FilePart(url=URL, name="a.pdf", extra={wire.extra: own})
     assert wire.first_content(await sent(wire, [UserMessage([file])], **wire.bare)) == [part]
 
 
 @only(OPENAI, GOOGLE)
-async def test_an_image_follows_the_last_result_where_no_result_can_hold_it(wire):
+async def test_an_image_follows_the_last_result_if_results_cannot_contain_images(wire):
     turn = [
         AssistantMessage(tool_calls=(ToolCall("a", "weather"), ToolCall("b", "time"))),
         ToolMessage("a", "weather", [TextPart("the page"), PNG]),
@@ -470,14 +472,14 @@ async def test_an_image_follows_the_last_result_where_no_result_can_hold_it(wire
     assert places == sorted(places)
 
 
-def test_what_cannot_be_carried_is_refused(wire):
+def test_an_unsupported_part_is_rejected(wire):
     with pytest.raises(BadRequest, match="cannot contain"):
         body_of(wire.model("http://x"), [UserMessage([Unknown({"type": "zzz"})])])
 
 
-async def test_what_a_message_says_wins_over_what_its_provider_sent(wire):
-    made = [("time", {"zone": "old-zone"}, "first"), ("time", {}, "second")]
-    script = [Reply("secret", thinking="hm", calls=made)]
+async def test_edited_messages_take_precedence_over_their_raw_data(wire):
+    tool_calls = [("time", {"zone": "old-zone"}, "first"), ("time", {}, "second")]
+    script = [Reply("secret", thinking="hm", calls=tool_calls)]
     async with wire.double(script) as server, wire.model(server, **wire.thinks) as llm:
         reply = await ask(llm, tools=TOOLS)
     changed = ToolCall("renamed", "time", '{"zone": "new-zone"}')
@@ -492,7 +494,7 @@ async def test_what_a_message_says_wins_over_what_its_provider_sent(wire):
         assert {word for word in there | gone if word in text} == there
 
 
-# ---- what the doubles notice
+# ---- checks of the doubles
 
 FORGED = [{"type": "thinking", "thinking": "y", "signature": "x"}, {"type": "text", "text": "a"}]
 SIGNED = {"functionCall": {"name": "time"}, "thoughtSignature": "Zm9yZ2Vk"}
@@ -507,7 +509,7 @@ SIGNED = {"functionCall": {"name": "time"}, "thoughtSignature": "Zm9yZ2Vk"}
         ([AssistantMessage("a")], "it ends with the assistant"),
     ],
 )
-async def test_the_doubles_refuse_what_the_providers_would(wire, turn, words):
+async def test_the_doubles_reject_messages_that_every_provider_rejects(wire, turn, words):
     await refused(wire, [*HI, *turn], words)
 
 
@@ -527,7 +529,7 @@ async def test_the_doubles_refuse_what_the_providers_would(wire, turn, words):
         ),
     ],
 )
-async def test_a_double_refuses_what_its_provider_would(wire, turn, words):
+async def test_a_double_rejects_messages_that_its_provider_rejects(wire, turn, words):
     await refused(wire, [*HI, *turn], words)
 
 
@@ -540,7 +542,7 @@ async def refused(wire, messages, words):
 
 # ---- stop reasons
 
-STOPS = {  # what each provider says for ours
+STOPS = {  # finish reasons of each provider, by stop reason
     "openai": {
         "end": ["stop", "eos", "eos_token"],  # OpenAI, Together, TGI
         "length": ["length", "model_length"],  # OpenAI, Mistral
@@ -568,7 +570,7 @@ STOPS = {  # what each provider says for ours
 
 
 def read_stopped(wire, streaming, word, calls):
-    """Read a reply that stopped with this word of the provider's, or with null."""
+    """Read a reply that stopped with this finish reason, which may be null."""
     llm, reply = wire.model("http://x"), Reply("a", calls, finish="WORD")
     if not streaming:
         data = json.dumps(wire.whole(reply)).replace('"WORD"', json.dumps(word))
@@ -580,17 +582,17 @@ def read_stopped(wire, streaming, word, calls):
     return llm.read(parts.reply())
 
 
-def test_stop_reasons_have_one_vocabulary(wire, streaming):
+def test_stop_reasons_are_the_same_for_every_provider(wire, streaming):
     stops = STOPS[wire.name] | {"zzz": ["zzz"]}
     for reason, words in stops.items():
         with_calls = "tool_calls" if reason in ("end", None) else reason
         for word in words:
             assert read_stopped(wire, streaming, word, ()).stop_reason == reason
-            made = read_stopped(wire, streaming, word, [("time", {}, "c1")])
-            assert made.stop_reason == with_calls
+            reply_with_calls = read_stopped(wire, streaming, word, [("time", {}, "c1")])
+            assert reply_with_calls.stop_reason == with_calls
 
 
-REASONS = [  # that a server may send as a list, and the reply that holds each
+REASONS = [  # finish reasons that a server may send as a list, and a reply that contains them
     (OPENAI, '"finish_reason": "stop"', Reply("so")),
     (RESPONSES, '"reason": "max_output_tokens"', Reply("so", finish="length")),
     (ANTHROPIC, '"stop_reason": "end_turn"', Reply("so")),
@@ -598,16 +600,14 @@ REASONS = [  # that a server may send as a list, and the reply that holds each
 
 
 def as_list(content, word):
-    """Put a list in the place of a word."""
+    """Replace a string value with a list."""
     name, _, value = word.partition(": ")
     assert word in content
     return content.replace(word, f"{name}: [{value}]")
 
 
 @pytest.mark.parametrize(("wire", "word", "reply"), REASONS)
-async def test_a_list_in_the_place_of_a_finish_reason_is_a_bad_response(
-    wire, word, reply, streaming
-):
+async def test_a_finish_reason_that_is_a_list_is_a_bad_response(wire, word, reply, streaming):
     whole = answer(as_list(json.dumps(wire.whole(reply)), word))
     frames = as_list(b"".join(wire.frames(reply)).decode(), word).encode()
     streamed = stream_head() + chunk(frames) + chunk(b"")
@@ -616,7 +616,7 @@ async def test_a_list_in_the_place_of_a_finish_reason_is_a_bad_response(
             await ask(wire.model(server, max_retries=0), streaming)
 
 
-async def test_a_list_in_the_place_of_a_name_is_a_name_that_no_tool_has(wire):
+async def test_a_tool_name_that_is_a_list_is_an_unknown_tool(wire):
     odd = as_list(json.dumps(wire.whole(CALL)), '"name": "time"')
     async with serving(answer(odd), wire.answer()) as server:
         agent = agent_of(wire.model(server), streaming=False)
@@ -628,7 +628,7 @@ async def test_a_list_in_the_place_of_a_name_is_a_name_that_no_tool_has(wire):
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
-async def test_a_status_that_may_pass_is_tried_again(wire, status):
+async def test_a_transient_status_is_retried(wire, status):
     async with serving(answer("busy", status), wire.answer()) as server:
         llm = wire.model(server)
         assert (await ask(llm)).text == "hello"
@@ -648,7 +648,7 @@ async def test_a_status_that_may_pass_is_tried_again(wire, status):
         (422, BadRequest),
     ],
 )
-async def test_a_refused_request_is_not_sent_again(wire, status, kind, streaming):
+async def test_a_rejected_request_is_not_retried(wire, status, kind, streaming):
     body = {"error": {"message": "no " * 1000, "type": "invalid_request_error"}}
     async with serving(answer(body, status, {"x-request-id": "req_7"})) as server:
         with pytest.raises(kind) as caught:
@@ -659,7 +659,7 @@ async def test_a_refused_request_is_not_sent_again(wire, status, kind, streaming
 
 
 @pytest.mark.parametrize("wait", [7, 120, 600])
-async def test_the_wait_that_is_asked_for_is_slept_but_a_long_one_is_handed_on(wire, wait):
+async def test_a_short_retry_after_is_waited_for_and_a_long_one_is_raised(wire, wait):
     busy = answer("slow down", 429, {"retry-after": str(wait)})
     async with serving(busy, wire.answer()) as server:
         llm = wire.model(server)
@@ -675,7 +675,7 @@ async def test_the_wait_that_is_asked_for_is_slept_but_a_long_one_is_handed_on(w
 # ---- connections
 
 
-async def test_a_reset_on_a_reused_connection_is_tried_again(wire):
+async def test_a_reset_of_a_reused_connection_is_retried(wire):
     first = [send(wire.answer()), request(), rst()]
     async with FaultServer(first, [send(wire.answer())]) as server:
         llm = wire.model(server)
@@ -684,14 +684,14 @@ async def test_a_reset_on_a_reused_connection_is_tried_again(wire):
         assert (len(server.requests), server.connections) == (3, 2)
 
 
-async def test_a_connection_that_the_server_closed_between_calls_is_not_noticed(wire):
+async def test_a_connection_closed_by_the_server_between_requests_is_replaced(wire):
     async with FaultServer(*[[send(wire.answer()), fin()]] * 3) as server:
         llm = wire.model(server)
         for _ in range(3):
             assert (await ask(llm)).text == "hello"
 
 
-async def test_a_streamed_reply_leaves_its_connection_usable(wire):
+async def test_a_connection_is_reused_after_a_streamed_reply(wire):
     async with wire.double(["one", "two", "three"]) as server:
         llm = wire.model(server)
         for text in ("one", "two", "three"):
@@ -700,7 +700,7 @@ async def test_a_streamed_reply_leaves_its_connection_usable(wire):
 
 
 @pytest.mark.parametrize("end", [fin, rst])
-async def test_a_reply_cut_off_at_any_byte_is_tried_again(wire, end):
+async def test_a_reply_truncated_at_any_byte_is_retried(wire, end):
     whole = wire.answer()
     cuts = [whole[:cut] for cut in some(range(len(whole)), 40)]
     scripts = [s for cut in cuts for s in ([send(cut), end()], [send(wire.answer()), fin()])]
@@ -711,38 +711,38 @@ async def test_a_reply_cut_off_at_any_byte_is_tried_again(wire, end):
         assert len(llm.sleep) == len(cuts)
 
 
-async def test_a_stream_cut_off_at_any_byte_is_whole_or_an_error(wire):
+async def test_a_stream_truncated_at_any_byte_is_complete_or_an_error(wire):
     whole = wire.stream()
     async with FaultServer() as server:
         llm = wire.model(server)
         for cut in some(range(len(whole)), 60):
             server.scripts = [[send(whole[:cut]), fin()], [send(whole), fin()]]
-            naps, shown = len(llm.sleep), []
+            naps, deltas = len(llm.sleep), []
             try:
-                reply = await llm.ainvoke(HI, on_delta=shown.append)
+                reply = await llm.ainvoke(HI, on_delta=deltas.append)
             except (ConnectionFailed, BadResponse):
-                assert 0 < len(shown) <= 2  # some of it was shown, so no second attempt
+                assert 0 < len(deltas) <= 2  # text has been emitted, so the request is not retried
                 assert len(server.scripts) == 1
             else:
                 assert (reply.text, reply.stop_reason) == ("hello", "end")
-                assert "".join(event.content for event in shown) == "hello"
+                assert "".join(event.content for event in deltas) == "hello"
                 assert len(server.scripts) == (0 if len(llm.sleep) > naps else 1)
         await llm.aclose()
 
 
 @pytest.mark.parametrize("end", [fin, rst])
-async def test_half_a_tool_call_was_not_shown_so_the_stream_is_repeated(wire, end):
+async def test_a_stream_truncated_within_a_tool_call_is_requested_again(wire, end):
     frames = wire.frames(CALL)
     for count in range(1, len(frames) - 2):
-        begun = stream_head() + chunk(b"".join(frames[:count]))
-        async with FaultServer([send(begun), end()], [send(wire.stream(CALL))]) as server:
+        partial = stream_head() + chunk(b"".join(frames[:count]))
+        async with FaultServer([send(partial), end()], [send(wire.stream(CALL))]) as server:
             reply = await ask(llm := wire.model(server), streaming=True)
             assert (reply.tool_calls, len(server.requests)) == (CALL_READ, 2)
             await llm.aclose()
 
 
 @pytest.mark.parametrize("left_out", [0, 1], ids=["all", "without the last event"])
-async def test_a_server_that_leaves_the_stream_open_does_not_hold_us_up(
+async def test_a_complete_stream_that_stays_open_does_not_delay_the_reply(
     wire, left_out, monkeypatch
 ):
     monkeypatch.setattr(http, "LINGER", 0.01)
@@ -753,7 +753,7 @@ async def test_a_server_that_leaves_the_stream_open_does_not_hold_us_up(
         assert (await ask(wire.model(server), streaming=True)).text == "hello"
 
 
-# ---- clocks
+# ---- timeouts
 
 
 async def drip(connection):
@@ -763,20 +763,22 @@ async def drip(connection):
 
 
 @pytest.mark.parametrize(
-    ("then", "settings", "said"),
+    ("then", "settings", "message"),
     [
         (stall(), {"read_timeout": 0.02, "max_retries": 0}, "ReadTimeout"),
         (drip, {"timeout": 0.05}, r"0\.05 s"),
     ],
     ids=["silent", "busy"],
 )
-async def test_no_server_keeps_us_waiting(wire, streaming, then, settings, said):
+async def test_requests_to_an_unresponsive_server_time_out(
+    wire, streaming, then, settings, message
+):
     async with FaultServer([send(stream_head()), then]) as server:
-        with pytest.raises(ConnectionFailed, match=said):
+        with pytest.raises(ConnectionFailed, match=message):
             await ask(wire.model(server, **settings), streaming)
 
 
-async def test_a_cancelled_request_is_cancelled(wire, streaming):
+async def test_a_cancelled_request_leaves_the_model_usable(wire, streaming):
     async with FaultServer([send(stream_head()), stall()], [send(wire.answer())]) as server:
         llm = wire.model(server)
         task = asyncio.create_task(ask(llm, streaming))
@@ -788,7 +790,7 @@ async def test_a_cancelled_request_is_cancelled(wire, streaming):
         assert (await ask(llm)).text == "hello"
 
 
-# ---- answers that are no answers
+# ---- invalid responses
 
 
 @pytest.mark.parametrize(
@@ -804,7 +806,7 @@ async def test_a_cancelled_request_is_cancelled(wire, streaming):
         (b'{"choices": [], "content": null, "candidates": []}', "application/json"),
     ],
 )
-async def test_a_bad_answer_is_tried_again_and_described(wire, body, kind, streaming):
+async def test_an_invalid_response_is_retried_and_described(wire, body, kind, streaming):
     bad = [send(answer(body, kind=kind, headers={"request-id": "r1"})), fin()]
     async with FaultServer(bad, [send(wire.answer()), fin()], bad) as server:
         assert (await ask(wire.model(server), streaming)).text == "hello"
@@ -820,20 +822,20 @@ def whole_with(wire, put):
     return answer(json.dumps(whole).encode().replace(b'"HERE"', put))
 
 
-async def test_what_no_json_can_hold_again_is_an_error(wire, streaming):
+async def test_json_that_is_nested_too_deeply_is_a_bad_response(wire, streaming):
     async with serving(whole_with(wire, b"[" * 300 + b"]" * 300)) as server:
         with pytest.raises(BadResponse):
             await ask(wire.model(server, max_retries=0), streaming)
 
 
-async def test_an_integer_of_any_length_spoils_no_reply(wire, streaming):
+async def test_a_reply_with_a_very_long_integer_is_readable(wire, streaming):
     async with serving(whole_with(wire, b"1" * 5_000)) as server:
         reply = await ask(wire.model(server, max_retries=0), streaming)
     assert (reply.text, bool(reply.usage)) == ("hello", True)
     assert load_record(dump_record(reply)) == reply
 
 
-async def test_a_call_with_an_integer_of_any_length_gets_an_error_result(wire):
+async def test_a_call_with_a_very_long_integer_gets_an_error_result(wire):
     @tool("Count.")
     def count(to: int) -> str:
         return "counted"
@@ -848,26 +850,26 @@ async def test_a_call_with_an_integer_of_any_length_gets_an_error_result(wire):
     assert [m.is_error for m in agent.messages if isinstance(m, ToolMessage)] == [True]
 
 
-async def test_a_stream_that_is_labelled_as_json_is_read_as_a_stream(wire):
+async def test_a_stream_with_a_json_content_type_is_read_as_a_stream(wire):
     label = b"content-type: text/event-stream", b"content-type: application/json"
     async with serving(wire.stream().replace(*label)) as server:
         assert (await ask(wire.model(server), streaming=True)).text == "hello"
 
 
-async def test_a_server_that_does_not_stream_is_read_whole(wire):
+async def test_a_complete_response_to_a_streaming_request_is_read(wire):
     async with serving(wire.answer()) as server:
         assert (await ask(wire.model(server), streaming=True)).text == "hello"
 
 
 @pytest.mark.parametrize("kind", ["Overloaded", "RateLimited", "ServerError", "BadRequest"])
-async def test_an_error_inside_a_stream_is_that_error(wire, kind):
+async def test_an_error_inside_a_stream_raises_its_error_class(wire, kind):
     expected, again = getattr(errors, kind), kind != "BadRequest"
-    shown, frames = 0, wire.frames()
+    emitted, frames = 0, wire.frames()
     for count, frame in enumerate(frames):
         script = [send(stream_head() + chunk(b"".join(frames[:count]) + wire.error(kind))), fin()]
         async with FaultServer(script, [send(wire.stream()), fin()]) as server:
             llm = wire.model(server)
-            if again and not shown:
+            if again and not emitted:
                 assert (await ask(llm, streaming=True)).text == "hello"
                 assert len(server.requests) == 2
             elif b"message_stop" not in frames[count - 1] and b"[DONE]" not in frames[count - 1]:
@@ -875,11 +877,11 @@ async def test_an_error_inside_a_stream_is_that_error(wire, kind):
                     await ask(llm, streaming=True)
                 assert len(server.requests) == 1
             await llm.aclose()
-        shown += any(piece in frame for piece in (b'"hell"', b'"o"'))
-    assert shown == 2
+        emitted += any(piece in frame for piece in (b'"hell"', b'"o"'))
+    assert emitted == 2
 
 
-async def test_an_error_in_a_good_whole_answer_is_that_error(wire):
+async def test_an_error_in_a_response_with_status_200_raises_its_error_class(wire):
     body = {"error": {"code": 400, "type": "invalid_request_error", "message": "no"}}
     async with serving(answer(body)) as server:
         with pytest.raises(BadRequest, match="no"):
@@ -887,7 +889,7 @@ async def test_an_error_in_a_good_whole_answer_is_that_error(wire):
         assert len(server.requests) == 1
 
 
-async def test_a_reply_has_a_largest_size(wire, streaming):
+async def test_the_size_of_a_reply_is_limited(wire, streaming):
     async with serving((wire.stream if streaming else wire.answer)("x" * 5000)) as server:
         with pytest.raises(BadResponse, match="more than 4096 bytes"):
             await ask(wire.model(server, max_response_bytes=4096, max_retries=0), streaming)
@@ -897,21 +899,21 @@ async def test_a_reply_has_a_largest_size(wire, streaming):
 # ---- server-sent events
 
 
-async def test_a_stream_may_hold_comments_and_events_that_nobody_knows(wire):
+async def test_comments_and_unknown_events_in_a_stream_are_ignored(wire):
     noise = b": a comment\r\n\r\nevent: zzz\r\n\r\nid: 1\r\nevent: ping\r\ndata: {}\r\n\r\n"
     frames = wire.frames(Reply("hello", thinking="hm", calls=CALL.calls))
     content = noise + b"".join(frame + noise for frame in frames).rstrip()
     async with serving(stream_head() + chunk(content) + chunk(b"")) as server:
-        found = await ask(wire.model(server), streaming=True)
-    assert (found.text, found.thinking, found.tool_calls) == ("hello", "hm", CALL_READ)
+        reply = await ask(wire.model(server), streaming=True)
+    assert (reply.text, reply.thinking, reply.tool_calls) == ("hello", "hm", CALL_READ)
 
 
-async def test_the_arguments_of_a_call_are_shown_as_they_grow(wire):
-    shown = []
+async def test_the_arguments_of_a_call_are_emitted_as_deltas(wire):
+    deltas = []
     async with serving(wire.stream(CALL)) as server:
-        await wire.model(server).ainvoke(HI, on_delta=shown.append)
-    assert json.loads("".join(event.content for event in shown)) == CALL.calls[0][1]
-    whose = {(type(event), event.tool, event.tool_call_id) for event in shown}
+        await wire.model(server).ainvoke(HI, on_delta=deltas.append)
+    assert json.loads("".join(event.content for event in deltas)) == CALL.calls[0][1]
+    whose = {(type(event), event.tool, event.tool_call_id) for event in deltas}
     assert whose == {(ToolCallDeltaEvent, "time", "c1")}
 
 
@@ -919,10 +921,10 @@ async def test_the_arguments_of_a_call_are_shown_as_they_grow(wire):
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])
-async def test_a_key_that_the_server_repeats_is_not_shown(wire, status, streaming, caplog):
+async def test_a_key_echoed_by_the_server_is_not_shown(wire, status, streaming, caplog):
     caplog.set_level(logging.DEBUG, "agentloop")
     body = f"Incorrect key: {KEY}"
-    body = "x" * (200 - len(body)) + body if status == 200 else body  # clipped amid the key
+    body = "x" * (200 - len(body)) + body if status == 200 else body  # truncated within the key
     async with FaultServer(*[[send(answer(body, status)), fin()]] * 2) as server:
         llm = wire.model(server, max_retries=1)
         with pytest.raises(ModelError) as caught:
@@ -930,12 +932,12 @@ async def test_a_key_that_the_server_repeats_is_not_shown(wire, status, streamin
         assert KEY in str(server.requests[0][0])
         assert all(KEY not in body.decode() for _, body in server.requests)
     error = caught.value
-    shown = f"{error!r} {error} {error.__context__!r} {error.__cause__!r} {llm!r} {caplog.text}"
-    assert KEY[:7] not in shown
+    reprs = f"{error!r} {error} {error.__context__!r} {error.__cause__!r} {llm!r} {caplog.text}"
+    assert KEY[:7] not in reprs
 
 
 @pytest.mark.parametrize("key", ["sk-1234567\nx", "sk-1234567 ", "sk-1234567é", "sk-1234567\0"])
-def test_a_key_that_no_header_can_carry_is_refused_unseen(wire, key):
+def test_a_key_that_is_invalid_in_a_header_is_rejected_without_showing_it(wire, key):
     with pytest.raises(ValueError, match="api_key") as caught:
         wire.model("http://x", api_key=key)
     assert "1234567" not in str(caught.value)
@@ -944,7 +946,7 @@ def test_a_key_that_no_header_can_carry_is_refused_unseen(wire, key):
 @pytest.mark.parametrize(
     "arguments", ["", " ", "null", "[]", '"x"', "5", '{"a":', "{'a': 1}", "[" * 10**5]
 )
-def test_on_the_wire_arguments_are_an_object_whatever_the_model_wrote(arguments):
+def test_invalid_arguments_are_sent_as_an_empty_object(arguments):
     assert wire_arguments(ToolCall("1", "x", arguments)) == "{}"
     good = ' {"b": 1,\n"a":2} '
     assert wire_arguments(ToolCall("1", "x", good)) == good
