@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     from .models.openai import ChatOpenAI
     from .models.openai_messages import from_openai, to_openai
 
-__version__ = "0.7.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "Agent",

@@ -15,7 +15,7 @@ other classes:
         agent.decide(call["id"], allow=True)
     async for event in agent.query_stream(): ...  # continues, also in another process
 
-Version 0.7.0, MIT, by the agentloop authors.
+Version 1.0.0, MIT, by the agentloop authors.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 are never sent. The model receives a view of the log, in which every call is followed by its result
 or by a placeholder. Therefore a run may end at any point, and providers accept the next request. A
 mixin is a subclass of Loop that overrides some of the seams: context, toolset, call_model,
-call_tools, call_tool, finish, record. Version 0.7.0, MIT, by the agentloop authors.
+call_tools, call_tool, finish, record. Version 1.0.0, MIT, by the agentloop authors.
 """
 
 from __future__ import annotations
