@@ -263,6 +263,9 @@ class Citation(_Clean):
     raw: Any = field(default=None, hash=False, repr=False)
 
 
+del TAGS["tool_call"], TAGS["citation"]  # written without their type, inside messages
+
+
 @frozen
 class SystemMessage(_Content):
     """The system prompt: a setting, never part of a log, and therefore never lost."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agentloop.common.records import dump_record, from_dict, load_record, to_dict
 from agentloop.messages import (
+    TAGS,
     AssistantMessage,
     Citation,
     Decision,
@@ -311,3 +312,31 @@ class Drawn(Mark):
 def test_fields_of_a_log_entry_may_hold_dataclasses():
     drawn = Drawn([Point(1)], {"a": Point(2)}, Point(3))
     assert load_record(dump_record(drawn)) == drawn
+
+
+@frozen
+class Photo(UserMessage):
+    place: str = ""
+
+
+def test_a_message_class_of_ones_own_keeps_its_parts():
+    photo = Photo(["here", ImagePart(data=b"\x89PNG", media_type="image/png")], place="Rome")
+    assert load_record(dump_record(photo)) == photo
+    later = Photo([Unknown({"type": "later", "x": 1})])
+    assert load_record(dump_record(later)) == later
+
+
+@pytest.mark.parametrize("tag", ["tool_call", "citation"])
+def test_a_record_with_the_name_of_a_nested_object_survives(tag):
+    line = {"type": tag, "at": 1.0, "id": "1", "name": "x", "url": "u"}
+    record = load_record(json.dumps(line))
+    assert isinstance(record, Unknown)
+    assert json.loads(dump_record(record)) == line
+
+
+def test_a_log_entry_may_have_the_name_of_a_nested_object():
+    cls = type("Citation", (Mark,), {"__module__": "program", "__qualname__": "Citation"})
+    try:
+        assert type(load_record(dump_record(cls()))) is cls
+    finally:
+        TAGS.pop("citation", None)

@@ -38,7 +38,7 @@ for module in pkgutil.iter_modules(agentloop.__path__, "agentloop."):
         path = [next(iter(importlib.import_module(module.name).__path__))]
         for part in pkgutil.iter_modules(path, f"{module.name}."):
             importlib.import_module(part.name)
-NO_RECORDS = (Mark, CallEntry, Citation, ToolCall)  # two bases, two written without their type
+NO_RECORDS = (Mark, CallEntry)  # bases
 TYPES = {
     tag: cls
     for tag, cls in TAGS.items()

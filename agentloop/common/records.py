@@ -87,7 +87,7 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
         return tuple(from_dict(item, NESTED[hint]) for item in value)
     if bytes in (hint, *get_args(hint)) and isinstance(value, str):
         return base64.b64decode(value)
-    if cls in MESSAGES and name == "content" and not isinstance(value, str):
+    if issubclass(cls, MESSAGES) and name == "content" and not isinstance(value, str):
         return [from_dict(part) for part in value]
     if hint in MESSAGES:
         return from_dict(value)

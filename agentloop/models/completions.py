@@ -273,7 +273,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     if finish in BROKEN_OFF:
         raise BadResponse(finish)
     if finish == "content_filter":  # Azure filters content without a message
-        choice = {"message": {}} | choice
+        choice = choice | {"message": as_dict(choice, "message")}
     message = _flatten(choice["message"])
     calls = [_read_openai_call(call) for call in as_dicts(message, "tool_calls")]
     opaque = drop_none({name: message.get(name) for name in OPAQUE})

@@ -374,7 +374,7 @@ class ChatGoogle(HTTPModel):
         candidate = next(iter(as_dicts(data, "candidates")), JSON())
         feedback = as_dict(data, "promptFeedback")
         if "blockReason" in feedback:
-            candidate = {"finishReason": "SAFETY"} | candidate
+            candidate = {"finishReason": "SAFETY"} | drop_none(candidate)
         sent: list[JSON] = as_dict(candidate, "content").get("parts") or []
         finish = first_text(candidate, "finishReason")
         # a retry of a malformed reply may succeed

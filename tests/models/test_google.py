@@ -178,8 +178,10 @@ def test_a_refusal_without_content_has_the_reason_in_raw():
     assert len(contents(reply)) == 1
 
 
-async def test_a_blocked_prompt_is_a_refusal(streaming):
+@pytest.mark.parametrize("more", [{}, {"candidates": [{"finishReason": None}]}])
+async def test_a_blocked_prompt_is_a_refusal(more, streaming):
     body = {"promptFeedback": {"blockReason": "SPII"}, "usageMetadata": {"promptTokenCount": 7}}
+    body |= more
     async with serving(sent_by_server(body, streaming)) as server:
         reply = await ask(model(server), streaming)
     assert (reply.text, reply.stop_reason, reply.usage) == ("", "refused", Usage(7))

@@ -219,6 +219,11 @@ def test_replies_of_different_servers_are_read(case, streaming):
     assert {name: getattr(reply, name) for name in expected} == expected
 
 
+def test_a_filtered_reply_whose_message_is_null_is_a_refusal():
+    reply = ME.read({"choices": [{"message": None, "finish_reason": "content_filter"}]})
+    assert (reply.text, reply.stop_reason) == ("", "refused")
+
+
 @pytest.mark.parametrize("case", COUNTED)
 def test_usage_of_different_servers_is_read(case, streaming):
     details, expected = COUNTED[case]
