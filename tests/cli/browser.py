@@ -1,4 +1,4 @@
-"""A headless Chromium at the hands of a test, over WebDriver: it opens, clicks, types, looks.
+"""A headless Chromium that tests control over WebDriver.
 
 Source: https://www.w3.org/TR/webdriver2/
 """
@@ -33,8 +33,8 @@ axe.run().then(({ violations }) => done(violations.map(({ id, nodes }) =>
 
 
 def axe():
-    """The source of axe, which finds faults of accessibility. Its tests are skipped without it."""
-    places = os.environ.get("PATH", "").split(os.pathsep)  # npm's .bin is on it, as in .ci/run
+    """Return the source of axe, an accessibility checker; skip the test if axe is not installed."""
+    places = os.environ.get("PATH", "").split(os.pathsep)  # contains npm's .bin, see .ci/run
     files = [Path(place).parent / "axe-core" / "axe.min.js" for place in places]
     source = next((file for file in files if file.is_file()), None)
     if not source:
@@ -44,13 +44,13 @@ def axe():
 
 @contextmanager
 def chromium():
-    """A Browser. Tests that need it are skipped where there is no Chromium."""
+    """Yield a browser; skip the test if Chromium is not installed."""
     driver = shutil.which("chromedriver")
     binary = shutil.which("chromium") or shutil.which("google-chrome")
     if not (driver and binary):
         pytest.skip("no chromium and chromedriver (Debian: chromium, chromium-driver)")
     options = {"binary": binary, "args": ARGUMENTS.split()}
-    wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+    capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen([driver, "--port=0"], **streams) as process:
         try:
@@ -58,8 +58,10 @@ def chromium():
             port = next(filter(None, (re.search(r"successfully on port (\d+)", s) for s in lines)))
             url = f"http://127.0.0.1:{port[1]}/session"
             with httpx.Client(timeout=200, trust_env=False) as client:
-                made = client.post(url, json={"capabilities": {"alwaysMatch": wanted}}).json()
-                session = f"{url}/{made['value']['sessionId']}"
+                created = client.post(
+                    url, json={"capabilities": {"alwaysMatch": capabilities}}
+                ).json()
+                session = f"{url}/{created['value']['sessionId']}"
                 try:
                     yield Browser(client, session)
                 finally:
@@ -86,16 +88,16 @@ class Browser:
         self.ask("POST", "/url", url=path.as_uri())
 
     def run(self, script):
-        """What a script returns: `return document.title`."""
+        """Return the result of a script such as `return document.title`."""
         return self.ask("POST", "/execute/sync", script=script, args=[])
 
     def find(self, css):
-        """The elements, as WebDriver names them."""
+        """Return the WebDriver paths of the matching elements."""
         elements = self.ask("POST", "/elements", using="css selector", value=css)
-        return [f"/element/{one[ELEMENT]}" for one in elements]
+        return [f"/element/{element[ELEMENT]}" for element in elements]
 
     def click(self, css, text=""):
-        """Click the first element that has this text in it."""
+        """Click the first matching element that contains the text."""
         for element in self.find(css):
             if text in self.ask("GET", f"{element}/text"):
                 return self.ask("POST", f"{element}/click")
@@ -109,17 +111,17 @@ class Browser:
         assert all(text in content for text in texts), content
 
     def press(self, *keys):
-        """Type keys, wherever the focus is."""
+        """Send keys to the focused element."""
         values = [KEYS.get(key, key) for key in keys]
         actions = [{"type": t, "value": v} for v in values for t in ("keyDown", "keyUp")]
         self.ask("POST", "/actions", actions=[{"type": "key", "id": "keys", "actions": actions}])
 
     def wait(self, script):
-        """Wait until a script gives something that is true, and return that."""
+        """Wait until a script returns a true value, and return the value."""
         return self.ask("POST", "/execute/async", script=WAIT % script, args=[])
 
     def faults(self, source):
-        """What axe finds, in the light and in the dark colours."""
+        """Return the violations that axe reports, in light and dark colours."""
         faults = []
         for scheme in ("light", "dark"):
             colours = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
@@ -130,6 +132,6 @@ class Browser:
         return faults
 
     def problems(self):
-        """What the console says since the last time."""
+        """Return the console messages since the previous call."""
         entries = self.ask("POST", "/se/log", type="browser")
         return [entry["message"] for entry in entries]

@@ -1,4 +1,4 @@
-"""The command `agentloop` in a process of its own: its streams, signals and exit status."""
+"""The command `agentloop` in a separate process: its streams, signals and exit status."""
 
 import os
 import subprocess
@@ -11,24 +11,24 @@ import pytest
 pytest.importorskip("termios", reason="the environment below is made for POSIX")
 ROOT = Path(__file__).parent.parent.parent
 MODULE = [sys.executable, "-m", "agentloop"]
-HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test has its own
+HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test sets HOME
 SECRET = ("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST", "COLUMNS", "LINES", "NO_COLOR")
 
 
 def environment(**more):
-    """Return this process's environment without a key, a server, or settings of a terminal."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
+    """Return this process's environment without API keys, server addresses or terminal settings."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
     own = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples")]),
         "PYTHONUTF8": "1",
         "TERM": "xterm",
         "HOME": HOME.name,
     }
-    return kept | own | more
+    return inherited | own | more
 
 
 def run(*arguments, cwd, program=MODULE, stdin="", **env):
-    """Run `agentloop` with these arguments to its end."""
+    """Run `agentloop` with the arguments until completion."""
     return subprocess.run(
         [*program, *arguments],
         cwd=cwd,

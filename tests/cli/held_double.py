@@ -1,11 +1,11 @@
-"""A Chat Completions server whose replies can be held in the middle, at the hands of a test.
+"""A Chat Completions server whose replies a test can pause.
 
     hold = threading.Event()
     with HeldDouble(["one ", hold, "two"], [("read", {"path": "a"})], "done") as server: ...
 
-A turn is a text, or a list of pieces: texts, calls as (tool, arguments), events that are waited
-for, a dict with the last chunk's `finish_reason`, a ConnectionError that breaks the stream.
-[400, "why"] refuses. Each request is checked as a provider checks it.
+A turn is a text or a list of pieces: a text, a call as (tool, arguments), an event that must be
+set first, a dict with the `finish_reason` of the last chunk, a ConnectionError that breaks the
+stream. [400, "message"] rejects the request. Every request is validated like at a provider.
 """
 
 import json
@@ -17,7 +17,7 @@ from tests.doubles.openai_double import Refused, check, parse
 
 
 class HeldDouble(ThreadingHTTPServer):
-    """`requests` are the parsed bodies, `refusals` what no provider would take."""
+    """`requests` are the parsed bodies, `refusals` the messages about invalid requests."""
 
     daemon_threads = True
 
@@ -39,7 +39,7 @@ class HeldDouble(ThreadingHTTPServer):
 
 
 def pieces(turn):
-    """Yield the pieces of a turn, each after the event that stands before it."""
+    """Yield the pieces of a turn; wait for each event before the next piece."""
     for piece in [turn] if isinstance(turn, str) else turn:
         if isinstance(piece, threading.Event):
             piece.wait(30)
@@ -62,7 +62,7 @@ class Answer(BaseHTTPRequestHandler):
         self.server.requests.append(body)
         self.server.arrived.release()
         turn = self.server.turns.pop(0) if self.server.turns else "The script is over."
-        with suppress(ConnectionError):  # it may have been stopped
+        with suppress(ConnectionError):  # the client may be stopped
             if isinstance(turn[0], int):
                 return self.whole(turn[0], {"error": {"message": turn[1]}})
             if body.get("stream"):
@@ -74,10 +74,10 @@ class Answer(BaseHTTPRequestHandler):
         self.start(status, "application/json")
         self.wfile.write(json.dumps(body).encode())
 
-    def stream(self, said):
+    def stream(self, pieces):
         self.start(200, "text/event-stream")
         calls, ends = [], {}
-        for piece in said:
+        for piece in pieces:
             if isinstance(piece, ConnectionError):
                 raise piece
             if isinstance(piece, str):

@@ -1,4 +1,4 @@
-"""`agentloop bundle`: what it writes is whole, formatted, typed, and passes the tests."""
+"""`agentloop bundle`: a bundle is complete, formatted, typed, and passes the tests."""
 
 import ast
 import builtins
@@ -39,7 +39,7 @@ TOGETHER = [pytest.param(["agent", "openai"], id="agent-openai"), pytest.param(P
 
 
 def write(folder, chosen):
-    """A bundle of these parts, in a folder of its own."""
+    """Write a bundle of the chosen parts into the folder, and return its path."""
     path = folder / "my_agent.py"
     path.write_text(bundle(choose(PACKAGE, chosen)), encoding="utf-8", newline="\n")
     return path
@@ -55,43 +55,43 @@ def execute(*command, **options):
 
 
 @pytest.mark.parametrize("part", PACKAGE.values(), ids=PACKAGE)
-def test_a_part_says_what_it_needs_and_its_text_is_its_file(part):
+def test_a_part_names_its_requirements_and_its_text_matches_its_file(part):
     nodes = [*ast.walk(ast.parse(part.source))]
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-    assert all(n.module for n in imports), "in a bundle, a module has no name: import from it"
-    assert not [n for n in imports if n.level for each in n.names if each.asname]
+    assert all(n.module for n in imports), "a bundle has no modules: import the names"
+    assert not [n for n in imports if n.level for alias in n.names if alias.asname]
     others = {n.module for n in imports if not n.level}
-    others |= {each.name for n in nodes if isinstance(n, ast.Import) for each in n.names}
+    others |= {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
     assert {*re.findall(IMPORTED, part.source)} == {name.partition(".")[0] for name in others}
     left = ast.walk(ast.parse(part.text))
     assert not [n for n in left if isinstance(n, ast.ImportFrom) and n.level]
     assert {*part.text.split("\n")} <= {*part.source.split("\n")}
     copy_with = re.search(r"\n\nCopy with: (.*?)\n(?:\n|\"\"\"\n)", part.source, re.DOTALL)[1]
     named = re.findall(r"[\w/]+\.py", copy_with)
-    assert {each.path for each in choose(PACKAGE, named)} >= {*part.needs}
+    assert {required.path for required in choose(PACKAGE, named)} >= {*part.needs}
     assert named or copy_with in ("the core.", "nothing else.")
 
 
-def test_every_name_at_the_top_of_a_file_has_one_meaning_in_the_whole_package():
+def test_every_top_level_name_has_one_meaning_in_the_whole_package():
     meanings = defaultdict(set, {name: {"a builtin"} for name in dir(builtins)})
     for part in PACKAGE.values():
         for node in ast.parse(part.text).body:
-            for each in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-                name = each.asname or each.name.split(".")[0]
-                meanings[name].add(f"{getattr(node, 'module', '')}: {each.name}")
+            for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+                name = alias.asname or alias.name.split(".")[0]
+                meanings[name].add(f"{getattr(node, 'module', '')}: {alias.name}")
         for symbol in symtable(part.text, part.path, "exec").get_symbols():
             if symbol.is_assigned() and not symbol.is_imported():
                 meanings[symbol.get_name()].add(part.path)
     del meanings["logger"]
-    assert not {n: found for n, found in meanings.items() if len(found) > 1}, "rename one of each"
+    assert not {n: places for n, places in meanings.items() if len(places) > 1}, "rename one"
 
 
-def test_the_licence_is_that_of_the_project():
+def test_the_header_contains_the_licence_of_the_project():
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8").rstrip()
     assert licence in re.sub("(?m)^# ?", "", HEADER)
 
 
-# ---- what is written
+# ---- contents of a bundle
 
 
 IMPORT = """
@@ -114,7 +114,7 @@ print(my_agent.Loop(llm=Echo()).run_sync("hello"))
 
 
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
-def test_a_bundle_is_formatted_and_works_in_an_empty_folder_with_pydantic_alone(tmp_path, chosen):
+def test_a_bundle_is_formatted_and_requires_only_pydantic(tmp_path, chosen):
     path = write(tmp_path, chosen)
     for check in (["format", "--check"], ["check"]):
         config = ["--no-cache", "--config", ROOT / "pyproject.toml"]
@@ -137,7 +137,7 @@ def test_a_bundle_passes_mypy(tmp_path, tmp_path_factory, chosen):
 
 
 def mirrored(*paths):
-    """The files of tests that mirror these parts."""
+    """Return the test files that mirror the parts."""
     files = [Path("tests", path).with_name(f"test_{Path(path).name}") for path in paths]
     return [file.as_posix() for file in files if (ROOT / file).exists()] or ["tests/test_loop.py"]
 
@@ -166,8 +166,8 @@ def test_a_bundle_passes_the_tests_of_its_parts(tmp_path, chosen, tests):
 
 
 @given(st.sets(st.sampled_from([*PACKAGE]), max_size=4))
-@settings(max_examples=settings.default.max_examples // 4)  # each writes a whole bundle
-def test_any_choice_is_whole_and_each_part_stands_behind_those_that_it_needs(chosen):
+@settings(max_examples=settings.default.max_examples // 4)  # every example writes a complete bundle
+def test_any_selection_is_complete_and_every_part_follows_its_requirements(chosen):
     parts = choose(PACKAGE, chosen)
     paths = [part.path for part in parts]
     assert {*chosen, *CORE} <= {*paths}
@@ -177,7 +177,7 @@ def test_any_choice_is_whole_and_each_part_stands_behind_those_that_it_needs(cho
     ast.parse(bundle(parts))
 
 
-# ---- a small package, to see how a file is taken apart
+# ---- a small package that shows the changes to a file
 
 HEAD = '"""A file.\n\nCopy with: nothing else.\n"""\n\n'
 LOOP = """from __future__ import annotations
@@ -208,13 +208,13 @@ SOURCES = {"data": DATA, "loop": LOOP, "extra": EXTRA}
 
 
 def small(folder, **files):
-    """A package of these files, read."""
+    """Return a package of the files."""
     for name, text in (SOURCES | files).items():
         (folder / f"{name}.py").write_text(HEAD + text, encoding="utf-8")
     return read_package(folder)
 
 
-def test_a_file_is_taken_apart_and_the_rest_of_it_stays_as_it_was(tmp_path):
+def test_only_imports_and_the_copy_note_of_a_file_are_removed(tmp_path):
     text = bundle(choose(small(tmp_path), ["extra"]))
     header, *pieces = re.split(r"\n\n\n# ==== (\S+) ====\n", text)
     texts = dict(zip(pieces[::2], pieces[1::2], strict=True))
@@ -241,7 +241,7 @@ def command(*arguments):
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A bundle of the small package; `command` takes that for the real one."""
+    """Return a bundle of the small package, which replaces the real package in `command`."""
     (tmp_path / "package").mkdir()
     small(tmp_path / "package")
     monkeypatch.setattr(bundling, "read_package", lambda: read_package(tmp_path / "package"))
@@ -256,14 +256,14 @@ def change(file, old, new):
 
 
 def upgraded(file, capsys, *parts):
-    """The exit status of an upgrade, and what it says."""
+    """Return the exit status and the output of an upgrade."""
     capsys.readouterr()
     status = command(*parts, "--upgrade", file)
     return status, capsys.readouterr().out
 
 
 def newer(file, **changes):
-    """Let upstream change parts of the small package, each as (old, new)."""
+    """Change parts of the small package upstream, each as (old, new)."""
     sources = {name: SOURCES[name].replace(*change) for name, change in changes.items()}
     small(file.parent / "package", **sources)
 
@@ -272,7 +272,7 @@ ADD = ("return size(é) + ZERO", "return ZERO + size(é)")
 
 
 @needs_git
-def test_an_upgrade_merges_what_is_newer_into_what_was_changed(file, capsys):
+def test_an_upgrade_merges_upstream_changes_with_local_changes(file, capsys):
     file.write_text("#!/usr/bin/python\n" + file.read_text() + "\nprint(Extra)  # \x1b[31m\n")
     change(file, "LIMIT = 3", "LIMIT = 30")
     newer(file, loop=ADD, data=("return n", "return 2 * n"))
@@ -287,11 +287,11 @@ def test_an_upgrade_merges_what_is_newer_into_what_was_changed(file, capsys):
 
 
 @needs_git
-def test_a_change_that_clashes_with_ones_own_is_marked_and_not_made_again(file, capsys):
+def test_a_conflict_with_a_local_change_is_marked_and_resolved_only_once(file, capsys):
     change(file, "return size(é) + ZERO", "return 2 * size(é)")
     newer(file, loop=ADD)
-    status, said = upgraded(file, capsys)
-    assert (status, "<<<<<<<" in said) == (1, True)
+    status, output = upgraded(file, capsys)
+    assert (status, "<<<<<<<" in output) == (1, True)
     mine, theirs = "        return 2 * size(é)\n", "        return ZERO + size(é)\n"
     newest = file.with_suffix(".newer")
     both = f"<<<<<<< {file}\n{mine}=======\n{theirs}>>>>>>> {newest}\n"
@@ -302,15 +302,15 @@ def test_a_change_that_clashes_with_ones_own_is_marked_and_not_made_again(file, 
 
 
 @needs_git
-def test_a_part_that_is_named_is_added(file, capsys):
+def test_an_upgrade_adds_a_requested_part(file, capsys):
     small(file.parent / "package", more="PI = 3.14\n")
-    status, said = upgraded(file, capsys, "more")
-    assert (status, said) == (0, f"{file} is up to date.\n")
+    status, output = upgraded(file, capsys, "more")
+    assert (status, output) == (0, f"{file} is up to date.\n")
     assert "PI = 3.14" in file.read_text()
 
 
 @needs_git
-def test_a_part_that_is_needed_now_is_added_and_one_that_is_gone_is_left_out(file):
+def test_an_upgrade_adds_new_requirements_and_omits_removed_parts(file):
     folder = file.parent / "package"
     loop = LOOP.replace("from .data import (", "from .more import PI\nfrom .data import (")
     package = small(folder, more="PI = 3.14\n", loop=loop.replace("LIMIT = 3", "LIMIT = PI"))
@@ -321,31 +321,31 @@ def test_a_part_that_is_needed_now_is_added_and_one_that_is_gone_is_left_out(fil
     assert "class Extra" not in file.read_text()
 
 
-def test_list_says_what_each_part_is_and_weighs(capsys):
+def test_list_shows_the_description_and_the_tokens_of_every_part(capsys):
     assert command("--list") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for path, part in PACKAGE.items():
         row = rf"^{path} +{count_tokens(part.text):,} tokens  {re.escape(part.sentence)}$"
-        assert re.search(row, said, re.M)
+        assert re.search(row, output, re.M)
 
 
-def test_it_says_how_large_a_bundle_is_before_it_writes_it(tmp_path, monkeypatch, capsys):
+def test_without_an_output_file_the_size_of_the_bundle_is_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("done", "openai") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert not [*tmp_path.iterdir()]
     assert command("done", "openai", "-o", "my_agent.py") == 0
-    assert capsys.readouterr().out == said.replace("The bundle has", "my_agent.py has")
+    assert capsys.readouterr().out == output.replace("The bundle has", "my_agent.py has")
     text = Path("my_agent.py").read_text(encoding="utf-8")
     lines, tokens = text.count("\n"), count_tokens(text)
-    assert f" parts, {lines:,} lines, {tokens:,} tokens, and requires httpx, pydantic" in said
+    assert f" parts, {lines:,} lines, {tokens:,} tokens, and requires httpx, pydantic" in output
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "my_agent.py",
         "my_agent.shipped",
     ]
 
 
-def test_it_ends_with_the_lines_of_each_part_and_the_parts_that_import_it(capsys):
+def test_the_output_lists_the_lines_and_the_importers_of_every_part(capsys):
     assert command("agent") == 0
     rows = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()[2:]]
     parts = {part.path: part for part in choose(PACKAGE, ["agent"])}

@@ -1,4 +1,4 @@
-"""The demo: what it shows is what happened, and a provider takes its requests."""
+"""The demo: its output matches its project, and a provider accepts its requests."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from agentloop.cli.main import main
 from tests.cli.command import ROOT, run
 from tests.doubles.openai_double import OpenAIDouble, Reply
 
-CALLS = sum(len(said.tool_calls) for said in demo.SCRIPT)
+CALLS = sum(len(reply.tool_calls) for reply in demo.SCRIPT)
 STRICT = [sys.executable, "-W", "error", "-m", "agentloop", "demo"]
 
 
@@ -26,16 +26,16 @@ def _temporary_folder(tmp_path, monkeypatch):
 
 
 def provider(script):
-    """Start a strict double of a provider that answers with the script."""
+    """Start a strict double of a provider that replies with the script."""
     replies = []
-    for said in script:
-        calls = [(each.name, json.loads(each.arguments)) for each in said.tool_calls]
-        replies.append(Reply(said.text, calls))
+    for reply in script:
+        calls = [(call.name, json.loads(call.arguments)) for call in reply.tool_calls]
+        replies.append(Reply(reply.text, calls))
     return OpenAIDouble(replies).in_thread()
 
 
-def played():
-    """Return the output of the demo, and its project."""
+def run_demo():
+    """Run the demo, and return its output and its project folder."""
     done = run(program=STRICT, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
@@ -43,20 +43,20 @@ def played():
     return done.stdout, Path(last.removeprefix("The test passes. The project: "))
 
 
-def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs_alone():
-    shown, root = played()
-    assert sum(line.startswith("* ") for line in shown.splitlines()) == CALLS
-    assert "FAILED (failures=1)" in shown
+def test_the_tests_of_the_demo_pass_and_its_agent_is_a_standalone_file():
+    output, root = run_demo()
+    assert sum(line.startswith("* ") for line in output.splitlines()) == CALLS
+    assert "FAILED (failures=1)" in output
     prices = root / "prices.py"
     assert "sum(prices)" in prices.read_text(encoding="utf-8")
-    assert f'=... "{sys.executable}" agent.py "{demo.TASK}"\n' in shown
+    assert f'=... "{sys.executable}" agent.py "{demo.TASK}"\n' in output
     assert (
         (root / "agent.py")
         .read_text(encoding="utf-8")
         .startswith(bundle(choose(read_package(), demo.PARTS)))
     )
     assert main(["replay", str(root / "demo.jsonl")]) == 0
-    (root / "agentloop.py").write_text("raise AssertionError('the package is not needed')\n")
+    (root / "agentloop.py").write_text("raise AssertionError('the package is not required')\n")
     prices.write_text(demo.PROJECT["prices.py"], encoding="utf-8")
     with provider(demo.SCRIPT) as server:
         model = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url, "PYTHONPATH": ""}
@@ -68,7 +68,7 @@ def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs
     assert "sum(prices)" in prices.read_text(encoding="utf-8")
 
 
-def test_a_provider_takes_its_requests(monkeypatch):
+def test_a_provider_accepts_the_requests_of_the_demo(monkeypatch):
     with provider(demo.SCRIPT) as server:
 
         def scripted(*replies):

@@ -32,14 +32,14 @@ def test_a_mistyped_or_removed_command_is_an_error_that_names_the_right_one(word
 @pytest.mark.parametrize(
     "words", ["review the code", "explain this file", "fix the test", "demonstrate it", "a"]
 )
-def test_a_prompt_is_not_taken_for_a_command(words, tmp_path):
+def test_a_prompt_is_not_mistaken_for_a_command(words, tmp_path):
     with HeldDouble("Fine.") as server:
         done = run(*words.split(), "--base-url", server.base_url, "--model", "m", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "Fine.\n")
 
 
 @pytest.mark.parametrize("words", [["hello there"], ["convert"], ["--help"]])
-def test_without_the_chat_the_command_says_how_to_install_it(words, capsys, monkeypatch):
+def test_without_the_chat_the_error_contains_the_install_command(words, capsys, monkeypatch):
     for name in [*sys.modules]:
         if name.partition(".")[0] == "agentloop_chat":
             monkeypatch.delitem(sys.modules, name)

@@ -40,13 +40,13 @@ TURNS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Make a folder in which the chat has kept a session. The home is the folder above it."""
+    """Return a folder with a saved session of the chat; its parent is the home directory."""
     project = tmp_path_factory.mktemp("home") / "project"
     project.mkdir()
     (project / "notes.txt").write_text("milk\n")
     with HeldDouble(*TURNS) as server:
         model = ["--base-url", server.base_url, "--model", "m", "--session", "list"]
-        for prompt in (["Add bread to my list.", "--yes"], ["Delete it."]):  # which nobody allows
+        for prompt in (["Add bread to my list.", "--yes"], ["Delete it."]):  # without approval
             done = run(*model, "--prompt", *prompt, cwd=project, HOME=str(project.parent))
             assert done.returncode == 0, done.stderr
     return project
@@ -56,11 +56,11 @@ def replay(folder, *arguments):
     return run("replay", *arguments, cwd=folder, HOME=str(folder.parent))
 
 
-def test_it_shows_each_turn(folder):
+def test_replay_shows_every_turn(folder):
     done = replay(folder, "list")
     assert (done.returncode, done.stderr) == (0, "")
     text = re.sub(r"\d+\.\d\d s", "0.00 s", done.stdout)
-    for told in (
+    for expected in (
         "\n> Add bread to my list.\n\nTurn 1: m, 0 tokens in, 0 out, 0.00 s\nI look. \n"
         "* read notes.txt\n* bash cat notes.txt | wc -l\n",
         "\nTurn 2: m, 0 tokens in, 0 out, 0.00 s\n* write notes.txt milk",
@@ -68,32 +68,32 @@ def test_it_shows_each_turn(folder):
         "The run ended: completed\n\n> Delete it.\n\nTurn 4: ",
         "Denied: this call was not allowed",
     ):
-        assert told in text
+        assert expected in text
 
 
-def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capsys):
+def test_control_characters_are_escaped(tmp_path, capsys):
     evil = "\x1b]0;evil\x07\x1b[2J\u202e"
     reply = AssistantMessage(evil, [ToolCall("a", evil, json.dumps({evil: evil}))], model=evil)
     log = UserMessage(evil), reply, ToolMessage("a", evil, evil)
     lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
     (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
-    shown = capsys.readouterr().out
-    assert "\\x1b]0;evil\\x07" in shown
-    assert not set("\x1b\x07\u202e") & set(shown)
+    output = capsys.readouterr().out
+    assert "\\x1b]0;evil\\x07" in output
+    assert not set("\x1b\x07\u202e") & set(output)
 
 
-def test_what_the_user_said_is_told_from_what_the_program_told_the_model(tmp_path, capsys):
-    told = UserMessage("The user interrupted you here.", "note")
+def test_prompts_of_the_user_are_distinguished_from_notes_of_the_program(tmp_path, capsys):
+    note = UserMessage("The user interrupted you here.", "note")
     stopped = AssistantMessage("I beg", stop_reason="interrupted")
-    log = RunStart(), UserMessage("go"), stopped, told, RunEnd("interrupted")
+    log = RunStart(), UserMessage("go"), stopped, note, RunEnd("interrupted")
     lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
     (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
-    shown = capsys.readouterr().out
-    assert "\n> go\n" in shown
-    assert "\nTurn 1: interrupted, " in shown
-    assert "\n(The user interrupted you here.)\n" in shown
+    output = capsys.readouterr().out
+    assert "\n> go\n" in output
+    assert "\nTurn 1: interrupted, " in output
+    assert "\n(The user interrupted you here.)\n" in output
 
 
 def write(path, *records):
@@ -101,9 +101,7 @@ def write(path, *records):
     path.write_bytes(b"\n".join(lines))
 
 
-def test_turns_that_were_taken_back_and_requests_that_failed_have_the_numbers_of_the_page(
-    tmp_path, capsys
-):
+def test_undone_turns_and_failed_requests_have_the_same_numbers_as_on_the_page(tmp_path, capsys):
     look = ToolCall("a", "look")
     first, second = AssistantMessage("One."), AssistantMessage("", [look])
     begin = RunStart(), UserMessage("go"), first, RunEnd("completed")
@@ -112,16 +110,16 @@ def test_turns_that_were_taken_back_and_requests_that_failed_have_the_numbers_of
     log += [Reset(), *begin[1:3], RunStart(), UserMessage("on"), AssistantMessage("Two.")]
     write(tmp_path / "s.jsonl", *log, RunEnd("completed"), Reset(), begin[1])
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     parts = ("> go", "Turn 1: ", "> on", "Turn 2: ", "(failed attempt) I was about")
     parts += ("Turn 3 failed.", "error 503: busy", "Taken back: Turn 2, Turn 3", "> on", "Turn 4: ")
     at = -1
     for part in (*parts, "Taken back: Turn 1, Turn 4"):
-        at = shown.index(part, at + 1)
-    assert shown.count("> go") == 1
+        at = output.index(part, at + 1)
+    assert output.count("> go") == 1
 
 
-def test_an_error_of_a_tool_that_ended_the_run_is_no_request_that_failed(tmp_path, capsys):
+def test_a_tool_error_that_ends_the_run_is_not_a_failed_request(tmp_path, capsys):
     @tool
     async def fail() -> str:
         """Fail."""
@@ -132,12 +130,12 @@ def test_an_error_of_a_tool_that_ended_the_run_is_no_request_that_failed(tmp_pat
         agent.run_sync("go")
     write(tmp_path / "s.jsonl", *agent.log)
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
-    shown = capsys.readouterr().out
-    assert "failed." not in shown
-    assert "The run ended: error OSError: the disk is full" in shown
+    output = capsys.readouterr().out
+    assert "failed." not in output
+    assert "The run ended: error OSError: the disk is full" in output
 
 
-def test_the_turns_of_a_sub_agent_stand_before_the_result_of_its_call(tmp_path, capsys):
+def test_the_turns_of_a_sub_agent_precede_the_result_of_its_call(tmp_path, capsys):
     @tool
     async def page(n: int) -> str:
         """Look at a page."""
@@ -151,17 +149,17 @@ def test_the_turns_of_a_sub_agent_stand_before_the_result_of_its_call(tmp_path, 
     for log in (agent.log, unfinished):
         write(tmp_path / "s.jsonl", *log)
         assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
-    shown = re.sub(r"\d+\.\d\d s", "0.00 s", capsys.readouterr().out)
+    output = re.sub(r"\d+\.\d\d s", "0.00 s", capsys.readouterr().out)
     about = "scripted, 0 tokens in, 0 out, 0.00 s"
     assert (
         f"\nTurn 1: {about}\n* research What is it?\n\n> What is it?\n\nresearch 1: {about}\n"
         f"* page 1\n  page 1 is missing\n\nresearch 2: {about}\nIt is a book.\n"
         f"The run ended: completed\n  It is a book.\n\nTurn 2: {about}\nA book.\n"
-    ) in shown
-    assert shown.count("\nresearch 1: ") == 2
+    ) in output
+    assert output.count("\nresearch 1: ") == 2
 
 
-def test_calls_of_tools_stand_below_the_call_that_made_them(tmp_path, capsys):
+def test_nested_calls_appear_below_the_calling_tool(tmp_path, capsys):
     @tool
     async def page(n: int) -> str:
         """Look at a page."""
@@ -180,19 +178,19 @@ def test_calls_of_tools_stand_below_the_call_that_made_them(tmp_path, capsys):
     agent.run_sync("Read it.")
     write(tmp_path / "s.jsonl", *agent.log)
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     calls = "* book \n  * page 1\n  page 1 is missing\n  * research What is it?\n\n> What is it?\n"
-    assert calls in shown
-    assert "A book.\nThe run ended: completed\n  A book.\n  A book.\n\nTurn 2: " in shown
+    assert calls in output
+    assert "A book.\nThe run ended: completed\n  A book.\n  A book.\n\nTurn 2: " in output
 
 
-def test_a_run_that_failed_says_why(tmp_path, capsys):
+def test_a_failed_run_shows_its_error(tmp_path, capsys):
     error = 'BadRequest: 400: {"error": {"message": "No such model."}}'
     log = RunStart(), UserMessage("go"), RunEnd("error", error)
     lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
     (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "\n> go\n\nTurn 1 failed.\nThe run ended: error BadRequest: 400: No such model.\n" in shown
+        "\n> go\n\nTurn 1 failed.\nThe run ended: error BadRequest: 400: No such model.\n" in output
     )

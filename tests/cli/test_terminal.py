@@ -1,4 +1,4 @@
-"""What reaches a terminal: safe text, lines of its width."""
+"""Terminal output: escaped text and lines that fit the width."""
 
 import io
 import sys
@@ -12,23 +12,25 @@ from agentloop.cli.terminal import Terminal, exact, one_line, outline, plain, sa
 ALL = [chr(code) for code in range(sys.maxunicode + 1)]
 CONTROLS = [c for c in ALL if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
 DIRECTIONS = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
-TURNS = [c for c in ALL if unicodedata.bidirectional(c) in DIRECTIONS] + [*"\u200e\u200f\u061c"]
-UNSEEN = "\u00ad\u200b\u2060\ufeff\u3164\U000e0041\U000e0100\u2028"
+DIRECTION_MARKS = [c for c in ALL if unicodedata.bidirectional(c) in DIRECTIONS] + [
+    *"\u200e\u200f\u061c"
+]
+INVISIBLE = "\u00ad\u200b\u2060\ufeff\u3164\U000e0041\U000e0100\u2028"
 
 
-def test_what_a_terminal_obeys_or_does_not_show_is_spelled_out():
-    for character in {*CONTROLS, *TURNS, *UNSEEN} - {"\n", "\t"}:
-        for made in (safe, exact, one_line):
-            shown = made(f"a{character}b")
-            assert shown.isascii(), character
-            assert shown.isprintable(), character
+def test_control_and_invisible_characters_are_escaped():
+    for character in {*CONTROLS, *DIRECTION_MARKS, *INVISIBLE} - {"\n", "\t"}:
+        for escape in (safe, exact, one_line):
+            escaped = escape(f"a{character}b")
+            assert escaped.isascii(), character
+            assert escaped.isprintable(), character
     assert (safe("a\n\tb"), one_line("a\n\tb")) == ("a\n\tb", r"a\n b")
     for joiner in "\u200c\u200d":
         assert safe(joiner) == joiner
         assert exact(joiner).isascii()
 
 
-def test_what_is_said_is_safe_also_when_it_comes_in_pieces():
+def test_text_is_escaped_even_if_it_arrives_in_pieces():
     stream = io.StringIO()
     terminal = Terminal(stream)
     for piece in "\x1b]52;c;ZXZpbA==\x07\x1b[2J":
@@ -44,27 +46,27 @@ def test_what_is_said_is_safe_also_when_it_comes_in_pieces():
         ('[{"error": {"code": 400, "message": "No."}}]', "No."),  # Google
         ('{"error": "model \'m\' not found"}', "model 'm' not found"),  # Ollama
         ('{"detail": "Not Found"}', "Not Found"),  # FastAPI
-        ('{"error": {"message": "cut off in the', "cut off in the"),
+        ('{"error": {"message": "truncated in the', "truncated in the"),
         ("<html>\n<head><title>401 No</title></head>\n<hr>nginx", "401 No"),  # a proxy
         ("no server listens there", "no server listens there"),
     ],
 )
-def test_an_error_is_shown_in_the_words_of_the_provider(body, words):
+def test_an_error_shows_the_message_of_the_provider(body, words):
     assert plain(f"ChatOpenAI('m'): 400: {body}") == f"400: {words}"
 
 
-def test_the_events_of_a_stream_that_broke_are_not_shown():
+def test_an_error_omits_the_events_of_an_interrupted_stream():
     error = BadResponse("the stream ended before the reply did")
     text = f"ChatOpenAI('m'): 200: text/event-stream; charset=utf-8: {error!r}: data: {{}} data: x"
     assert plain(text) == "the answer was interrupted: the stream ended before the reply did"
 
 
-def test_a_connection_that_broke_is_no_name_of_a_class():
+def test_a_connection_error_omits_the_class_name():
     text = "ChatOpenAI('m'): 127.0.0.1:80: RemoteProtocolError: peer closed connection (a hint)"
     assert plain(text) == "the answer was interrupted: peer closed connection"
 
 
-def test_a_line_of_ours_breaks_between_words(monkeypatch):
+def test_a_line_of_the_program_wraps_between_words(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     terminal = Terminal(stream := io.StringIO())
     terminal.colour = True

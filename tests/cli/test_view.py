@@ -1,4 +1,4 @@
-"""The page to look into a run: what is in it, and what a person at a browser finds there."""
+"""The page that displays a session: its data, and its behaviour in a browser."""
 
 import base64
 import json
@@ -72,7 +72,7 @@ EVIL = (
 )
 
 
-class Kept(Session, Agent):
+class Reader(Session, Agent):
     system_prompt = "You read books."
 
 
@@ -85,7 +85,7 @@ async def page(n: int) -> str:
 
 
 def book(folder):
-    """The log of a session with all that a page can show, and the texts of each request."""
+    """Return the log of a session with every kind of record, and the texts of each request."""
     requests = []
 
     def answer(messages, tools):
@@ -96,37 +96,42 @@ def book(folder):
         if texts[-1] == SUMMARY_PROMPT:
             return AssistantMessage("The pages 1 to 9 were read.", usage=usage)
         requests.append(texts)
-        known = {"usage": usage, "model": "a-model"}
+        fields = {"usage": usage, "model": "a-model"}
         if n > 22:
-            return AssistantMessage("The book has no end.", thinking="How odd.", **known)
+            return AssistantMessage("The book has no end.", thinking="How odd.", **fields)
         calls = [ToolCall(f"c{n}", "page", f'{{"n": {n}}}')]
-        return AssistantMessage("Next page." if n % 2 else "", calls, **known)
+        return AssistantMessage("Next page." if n % 2 else "", calls, **fields)
 
-    known = {"session": "book", "session_dir": folder, "session_fsync": False, "recall_tool": None}
+    settings = {
+        "session": "book",
+        "session_dir": folder,
+        "session_fsync": False,
+        "recall_tool": None,
+    }
     compaction = CompactionConfig(context_window=20_000, keep_turns=1)
-    agent = Kept(llm=ScriptedModel(answer), tools=[page], compaction=compaction, **known)
+    agent = Reader(llm=ScriptedModel(answer), tools=[page], compaction=compaction, **settings)
     agent.run_sync("Read the book.")
     agent.run_sync("And now?")
     agent.close()
     return read_log(folder / "book.jsonl"), requests
 
 
-def test_what_a_turn_saw_is_what_the_model_was_sent(tmp_path):
+def test_the_messages_of_a_turn_are_those_sent_to_the_model(tmp_path):
     log, requests = book(tmp_path)
-    data, found, seen = data_of(log), [], []
+    data, shown, seen = data_of(log), [], []
     for row in (row for row in data["rows"] if "then" in row):
         seen = [*seen[: row["same"]], *row["then"]]
         if row["type"] == "assistant":
-            found.append([data["messages"][at].get("content", "") for at in seen])
-    assert found == [[text for text in sent if text != "You read books."] for sent in requests]
-    assert len(found) == 25
-    for told in ("[Older result", "The pages 1 to 9 were read."):
-        assert any(told in text for texts in found for text in texts)
+            shown.append([data["messages"][at].get("content", "") for at in seen])
+    assert shown == [[text for text in sent if text != "You read books."] for sent in requests]
+    assert len(shown) == 25
+    for expected in ("[Older result", "The pages 1 to 9 were read."):
+        assert any(expected in text for texts in shown for text in texts)
 
 
-def test_the_data_of_a_long_session_grows_with_its_turns():
+def test_the_page_data_grows_linearly_with_the_turns():
     def places(turns):
-        """How many places of messages all rows together name."""
+        """Return the total number of message positions in all rows."""
         log = [RunStart(), UserMessage("go")]
         for n in range(turns):
             call, text = ToolCall(f"c{n}", "page"), f"page {n} " + "word " * 200
@@ -140,7 +145,7 @@ def test_the_data_of_a_long_session_grows_with_its_turns():
     assert places(800) < 5 * places(200)
 
 
-def test_each_request_has_its_cost():
+def test_the_page_data_includes_the_cost_of_every_request():
     pytest.importorskip("genai_prices")
     used = Usage(1000, 10)
     log = [RunStart(at=1.0), UserMessage("go"), AssistantMessage("hi", usage=used, model=PRICED)]
@@ -149,15 +154,15 @@ def test_each_request_has_its_cost():
     assert side["cost"] is None
 
 
-def taken_back(folder):
-    """Take the second of three prompts back; return the session's logs, and what was sent."""
+def undone_session(folder):
+    """Undo the second of three prompts; return the logs of the session and the sent messages."""
     sent = []
 
     def answer(messages, tools):
         sent.append([message.text for message in messages if message.text != "You read books."])
         return AssistantMessage(f"Answer {len(sent)}.", usage=Usage(10, 1), model=PRICED)
 
-    agent = Kept(llm=ScriptedModel(answer), session="s", session_dir=folder, session_fsync=False)
+    agent = Reader(llm=ScriptedModel(answer), session="s", session_dir=folder, session_fsync=False)
     agent.run_sync("Go on.")
     agent.run_sync("Go on.")
     agent.load_history(agent.messages[:2])
@@ -166,23 +171,23 @@ def taken_back(folder):
     return logs_of(folder / "s.jsonl"), sent
 
 
-def test_a_page_has_the_turns_that_were_taken_back(tmp_path):
-    logs, sent = taken_back(tmp_path)
+def test_a_page_includes_undone_turns(tmp_path):
+    logs, sent = undone_session(tmp_path)
     assert len(logs) == 2
     assert logs[-1] == read_log(tmp_path / "s.jsonl")
-    data, seen, found = data_of(*logs), [], []
+    data, seen, shown = data_of(*logs), [], []
     for row in (row for row in data["rows"] if "then" in row):
         seen = [*seen[: row["same"]], *row["then"]]
         if row["type"] == "assistant":
-            found.append([data["messages"][at].get("content", "") for at in seen])
-    assert found == [*sent[:2], sent[0], sent[2]]  # the first answer was recorded anew
+            shown.append([data["messages"][at].get("content", "") for at in seen])
+    assert shown == [*sent[:2], sent[0], sent[2]]  # the first answer was recorded again
 
 
 FAILURES = (
     "page 13 is missing",
-    "page 20 is missing",  # for a sub-agent
-    "page 27 is missing",  # for a sub-agent of a sub-agent
-    "the model is on fire",  # that of a sub-agent
+    "page 20 is missing",  # in a sub-agent
+    "page 27 is missing",  # in a sub-agent of a sub-agent
+    "the model is on fire",  # in a sub-agent
     "the stream ended before the reply was complete",
 )
 CUT_OFF = BadResponse(
@@ -200,7 +205,7 @@ async def leaf(n: int) -> str:
 
 
 def long_session_with_failures():
-    """A session of 150 turns, five of which have a failure."""
+    """Return the log of a run of 150 turns, five of which contain a failure."""
 
     def looker(*replies):
         pages = [call("leaf", n=n) for n in range(5)]
@@ -220,30 +225,30 @@ def long_session_with_failures():
     return agent.log
 
 
-def remembered(folder):
-    """Return the log of a chat's agent in a folder with a memory file."""
+def session_with_memory(folder):
+    """Return the log of a chat agent in a folder with a memory file, and the memory text."""
     (folder / "AGENTS.md").write_text("Use tabs.")
-    known = {
+    settings = {
         "session": "m",
         "session_dir": folder,
         "session_fsync": False,
         "instruction_dir": folder,
     }
     model = ScriptedModel("Hello.")
-    with CodingAgent(llm=model, **known) as agent:
+    with CodingAgent(llm=model, **settings) as agent:
         agent.run_sync("Hi.")
     [memory, _] = model.requests[0].messages
     return agent.log, memory.text
 
 
-def test_a_chat_keeps_what_the_memory_files_said(tmp_path):
-    log, memory = remembered(tmp_path)
+def test_a_chat_records_the_text_of_the_memory_files(tmp_path):
+    log, memory = session_with_memory(tmp_path)
     assert "Use tabs." in memory
     assert [mark.content for mark in log if isinstance(mark, Remembered)] == [memory]
     assert [message.text for message in view(log)] == ["Hi.", "Hello."]
 
 
-def test_text_cannot_leave_the_data():
+def test_text_cannot_escape_from_the_data_element():
     log = [RunStart(at=1.0), *(UserMessage(text) for text in EVIL)]
     written = page_of(EVIL[0] + "{{data}}", log).decode()
     [data] = re.findall('(?s)<script type="application/json" id="data">(.*?)</script>', written)
@@ -252,7 +257,7 @@ def test_text_cannot_leave_the_data():
     assert written.count("<script") == 2
 
 
-def test_nothing_in_it_comes_from_elsewhere_and_nothing_is_markup():
+def test_the_page_loads_no_external_content_and_inserts_no_markup():
     text = (ROOT / "agentloop" / "cli" / "view.html").read_text(encoding="utf-8")
     bad = r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\("
     assert not re.search(bad, text)
@@ -260,7 +265,7 @@ def test_nothing_in_it_comes_from_elsewhere_and_nothing_is_markup():
     assert "default-src 'none'" in text
 
 
-def test_the_command_writes_a_page_for_its_owner(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_page_that_only_the_owner_may_read(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     book(tmp_path / ".agentloop" / "sessions")
@@ -278,7 +283,7 @@ def test_the_command_writes_a_page_for_its_owner(tmp_path, monkeypatch, capsys):
     assert main(["view", "book", "--beside", "nobody"]) == 2
 
 
-def test_live_writes_the_page_again_when_the_session_has_grown(tmp_path, monkeypatch, capsys):
+def test_live_writes_the_page_again_after_the_session_grows(tmp_path, monkeypatch, capsys):
     session, page = tmp_path / "s.jsonl", tmp_path / "s.html"
     lines = [b'{"type":"session","schema":2}', dump_record(UserMessage("first")), b""]
     session.write_bytes(b"\n".join(lines))
@@ -309,7 +314,7 @@ def one_browser():
 
 @pytest.fixture
 def browser(one_browser, tmp_path):
-    """Opens the page of a log; at the end, it must not have complained."""
+    """Yield a browser that opens the page of a log, and check its console at the end."""
 
     def show(*logs, title="book.jsonl", beside=None, live=False, **size):
         path = tmp_path / "run.html"
@@ -333,12 +338,12 @@ FIND = "const r = document.querySelector('mark.now').getBoundingClientRect(); re
 
 @pytest.mark.slow
 class TestInABrowser:
-    def test_a_record_whose_type_is_no_text_is_shown(self, browser):
+    def test_a_record_with_a_type_that_is_not_text_is_shown(self, browser):
         odd = Unknown({"type": 7, "at": 1.0, "what": "from elsewhere"})
         browser.show([RunStart(), UserMessage("Go."), AssistantMessage("Gone."), odd])
         browser.sees("article", "from elsewhere")
 
-    def test_the_calls_of_a_tool_stand_in_the_card_of_its_call(self, browser):
+    def test_nested_calls_appear_in_the_card_of_the_calling_tool(self, browser):
         outer = ToolCall("1", "order", "{}")
         log = [
             RunStart(),
@@ -350,7 +355,7 @@ class TestInABrowser:
             Decision("1.1", True, by="user"),
             ToolStart("1.1"),
             InnerResult("1.1", ToolMessage("1.1", "pay", "paid 5")),
-            InnerCall("1.1", "1.1", "pay", "{}"),  # not of this library: its own parent
+            InnerCall("1.1", "1.1", "pay", "{}"),  # a foreign record: its own parent
             outer.answer("ordered"),
             AssistantMessage("Done."),
         ]
@@ -358,7 +363,7 @@ class TestInABrowser:
         browser.sees(".card .card", "pay", "paid 5", "allowed by user", "✓ ok")
         browser.sees(".card", "ordered")
 
-    def test_what_a_turn_did_stands_first_and_what_it_saw_below_it(self, browser, tmp_path):
+    def test_a_turn_shows_its_reply_before_the_messages_of_the_request(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])
         browser.sees("#figures", "Turn 1 of 25")
         browser.sees(".saw details[open] pre", "Read the book.")
@@ -382,7 +387,7 @@ class TestInABrowser:
         browser.sees(".call", "error")
         browser.sees(".card pre", "1 page is missing")
 
-    def test_on_a_phone_one_goes_from_turn_to_turn_with_buttons(self, browser, tmp_path):
+    def test_buttons_navigate_between_turns_on_a_phone(self, browser, tmp_path):
         browser.show(book(tmp_path)[0], width=500)
         assert not browser.text("#pager")
         browser.click(".row", "Next page.")
@@ -395,7 +400,7 @@ class TestInABrowser:
         browser.sees("nav", "Next page.")
 
     @pytest.mark.parametrize("width", [1280, 500])
-    def test_axe_finds_no_fault_in_any_view(self, browser, tmp_path, width):
+    def test_axe_reports_no_violation_in_any_view(self, browser, tmp_path, width):
         source, log = axe(), [*book(tmp_path)[0], RunEnd("error", "503")]
         log += [UserMessage("and?"), AssistantMessage("> It *ends*.\n\n| a |\n| - |\n| b |")]
         beside = {"title": "other.jsonl"} | data_of(log[:40])
@@ -404,10 +409,10 @@ class TestInABrowser:
             for keys in ("", "e", "d", "dt", "t", *(["/", "B"],)):
                 browser.press(*keys)
                 assert browser.faults(source) == [], (keys, other is not None)
-        browser.show(*taken_back(tmp_path)[0], width=width)
+        browser.show(*undone_session(tmp_path)[0], width=width)
         assert browser.faults(source) == []
 
-    def test_the_turn_that_a_key_moves_to_is_announced(self, browser, tmp_path):
+    def test_the_turn_selected_with_a_key_is_announced(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])
         status = "return document.querySelector('main [role=status]').textContent"
         browser.press("j")
@@ -415,7 +420,7 @@ class TestInABrowser:
         browser.press("e")
         assert browser.run(status) == "Turn 7 · page n=6 · 1 error"
 
-    def test_what_was_pruned_or_is_long_is_one_click_away(self, browser, tmp_path):
+    def test_pruned_results_and_long_texts_open_with_a_click(self, browser, tmp_path):
         log, _ = book(tmp_path)
         log.insert(-2, UserMessage("long " + "x" * 5000 + " end"))
         browser.show(log)
@@ -430,9 +435,7 @@ class TestInABrowser:
         browser.click(".saw .link", "Show all of it: 5,009 characters")
         browser.sees(".saw", "xxx end")
 
-    def test_a_search_leaves_the_turns_that_have_it_and_scrolls_to_each_find(
-        self, browser, tmp_path
-    ):
+    def test_a_search_filters_the_turns_and_scrolls_to_every_match(self, browser, tmp_path):
         log, _ = book(tmp_path)
         log.insert(3, UserMessage("line\n" * 200 + "needle" + "\nline" * 200 + " needle"))
         browser.show(log)
@@ -452,14 +455,14 @@ class TestInABrowser:
         browser.press("Escape", "/", *"((no such", "Enter")
         assert browser.text("#found") == "0 turns"
 
-    def test_what_models_and_tools_say_is_text(self, browser):
+    def test_output_of_models_and_tools_is_inserted_as_text(self, browser):
         log = [RunStart(at=1, system_prompt=EVIL[0], tools=[[EVIL[1], EVIL[2], {}]])]
         for n, evil in enumerate(EVIL):
-            name, known = evil[:60], {"thinking": evil, "model": evil, "stop_reason": evil}
+            name, fields = evil[:60], {"thinking": evil, "model": evil, "stop_reason": evil}
             calls = ToolCall(f"c{n}", name, json.dumps({evil: evil})), ToolCall(f"d{n}", name, evil)
             log += [
                 UserMessage(evil),
-                AssistantMessage(evil, calls, **known),
+                AssistantMessage(evil, calls, **fields),
                 Remembered(evil),
                 HookVerdict(evil, evil, evil),
                 Ask(f"c{n}", evil, evil, evil),
@@ -491,7 +494,7 @@ class TestInABrowser:
         ("tag", "what"),
         [("script", "text: 'window.pwned = 1'"), ("img", "src: 'http://127.0.0.1:9/'")],
     )
-    def test_the_page_may_load_and_run_nothing_else(self, browser, tag, what):
+    def test_the_page_may_not_load_or_run_anything_else(self, browser, tag, what):
         browser.show([])
         element = f"Object.assign(document.createElement('{tag}'), {{{what}}})"
         browser.run(f"document.body.append({element})")
@@ -499,7 +502,7 @@ class TestInABrowser:
         [problem] = browser.problems()
         assert "Content Security Policy" in problem
 
-    def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(self, browser):
+    def test_a_page_of_2000_steps_and_20_megabytes_remains_usable(self, browser):
         log = [RunStart(at=1.0), UserMessage("go")]
         for n in range(2000):
             calls = [ToolCall(f"c{n}", "page", f'{{"n": {n}}}')]
@@ -515,9 +518,7 @@ class TestInABrowser:
         browser.wait("return document.getElementById('found').textContent === '1 turn'")
         browser.sees("#figures", "Turn 1,235 of")
 
-    def test_a_request_that_failed_is_shown_with_its_prompt_its_error_and_what_was_sent(
-        self, browser
-    ):
+    def test_a_failed_request_is_shown_with_its_prompt_error_and_messages(self, browser):
         agent = Agent(
             llm=ScriptedModel(call("page", n=1), ServerError("503: <busy>")), tools=[page]
         )
@@ -531,7 +532,7 @@ class TestInABrowser:
         browser.sees(".saw", "page 1 of the book")
         browser.sees(".row[aria-current]", "ServerError", "the request failed")
 
-    def test_the_list_can_be_the_turns_with_errors_or_with_a_tool(self, browser, tmp_path):
+    def test_the_list_can_be_filtered_by_errors_or_by_tool(self, browser, tmp_path):
         log, _ = book(tmp_path)
         look = ToolCall("look", "look")
         browser.show([*log, AssistantMessage("", [look]), look.answer("seen")])
@@ -547,7 +548,7 @@ class TestInABrowser:
             assert len(browser.find(".row:not(.gone)")) == turns
             assert browser.run("return !!document.querySelector('.row[aria-current]:not(.gone)')")
 
-    def test_who_was_asked_and_how_long_each_call_took_stand_with_the_call(self, browser):
+    def test_a_call_shows_its_approver_and_its_duration(self, browser):
         first, second = ToolCall("a", "pay", '{"amount": 6}'), ToolCall("b", "look")
         log = [RunStart(at=1.0), UserMessage("go"), SideRequest(Usage(9, 1), purpose="compaction")]
         log += [AssistantMessage("", [first, second], seconds=2.0)]
@@ -576,7 +577,7 @@ class TestInABrowser:
         model, asked, paid, looked = browser.run(tracks)
         assert model < asked == looked < paid
 
-    def test_an_answer_is_drawn_as_markdown_and_a_search_finds_its_text(self, browser):
+    def test_an_answer_is_rendered_as_markdown_and_a_search_finds_its_text(self, browser):
         answer = (
             "# Eggs\n\nThere are **12** in `pantry`:\n\n- six\n- <b>six</b>\n\n```py\n**x**\n```"
         )
@@ -587,12 +588,12 @@ class TestInABrowser:
         browser.press("/", *"**12", "Enter")
         browser.sees("mark", "**12")
 
-    def test_what_is_open_is_printed_whole(self, browser):
+    def test_an_open_turn_is_printed_completely(self, browser):
         browser.show([UserMessage("go"), AssistantMessage("line\n\n" * 300)])
         pdf = base64.b64decode(browser.ask("POST", "/print"))
         assert len(re.findall(rb"/Type\s*/Page\b", pdf)) > 3
 
-    def test_what_has_no_answer_yet_or_was_cut_off_is_named(self, browser):
+    def test_missing_and_interrupted_replies_are_labelled(self, browser):
         log = [RunStart(at=1.0), UserMessage("go")]
         for early in ([], log, [*log, RunEnd("cancelled", at=1.0)]):
             browser.show(early)
@@ -612,8 +613,8 @@ class TestInABrowser:
         browser.show(log, live=True)
         browser.sees("#errors", "1 error")
 
-    def test_turns_that_were_taken_back_stay_in_the_list_and_are_marked(self, browser, tmp_path):
-        logs, _ = taken_back(tmp_path)
+    def test_undone_turns_remain_in_the_list_and_are_marked(self, browser, tmp_path):
+        logs, _ = undone_session(tmp_path)
         browser.show(*logs)
         assert len(browser.find(".row")) == 3
         browser.sees(".row.undone", "Answer 2.", "taken back")
@@ -630,13 +631,13 @@ class TestInABrowser:
         browser.run(CHOOSE.format("Taken back"))
         assert len(browser.find(".row:not(.gone)")) == 1
 
-    def test_what_the_memory_files_said_is_shown_with_what_the_model_saw(self, browser, tmp_path):
-        log, _ = remembered(tmp_path)
+    def test_the_text_of_memory_files_is_shown_with_the_messages(self, browser, tmp_path):
+        log, _ = session_with_memory(tmp_path)
         browser.show(log)
         browser.click("summary", "memory files")
         browser.sees("article", "Use tabs.")
 
-    def test_a_result_that_was_pruned_says_when_and_why(self, browser, tmp_path):
+    def test_a_pruned_result_shows_the_time_and_the_reason(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])
         browser.press(*"j" * 5)
         browser.sees("article", "Pruned before this request: 4 results", "page n=0, page n=1")
@@ -648,7 +649,7 @@ class TestInABrowser:
         browser.click(".saw summary", "pruned")
         browser.sees(".saw", "Only the newest result of page must stay")
 
-    def test_verdicts_of_hooks_and_the_end_of_a_run_stand_with_their_turn(self, browser):
+    def test_hook_verdicts_and_the_end_of_a_run_appear_with_their_turn(self, browser):
         first, second = ToolCall("a", "pay"), ToolCall("b", "look")
         log = [RunStart(at=1.0), UserMessage("go"), HookVerdict("UserPromptSubmit", "none")]
         log += [
@@ -668,7 +669,7 @@ class TestInABrowser:
         browser.press("j")
         assert "hooks of" not in browser.text("article")
 
-    def test_the_requests_of_a_sub_agent_are_children_of_the_call_that_made_them(self, browser):
+    def test_the_requests_of_a_sub_agent_are_children_of_its_call(self, browser):
         inner = Agent(llm=ScriptedModel(call("page", n=1), "It is a book."), tools=[page])
         outer = ScriptedModel(call("research", prompt="What is it?"), "A book.")
         agent = Agent(llm=outer, tools=[as_tool(inner, "research", "Looks something up")])
@@ -688,7 +689,7 @@ class TestInABrowser:
         browser.press("t")
         browser.sees(".times", "    request of a sub-agent")
 
-    def test_calls_of_tools_are_shown_below_their_call_and_their_errors_count(self, browser):
+    def test_nested_calls_are_shown_below_their_call_and_their_errors_count(self, browser):
         @tool
         async def pages(agent: Annotated[Loop, Depends(current_agent)]) -> str:
             """Look at two pages."""
@@ -706,7 +707,7 @@ class TestInABrowser:
         browser.sees(".card .card pre", "page 1 of the book", "1 page is missing")
         assert "page (2)" in browser.text("#filter")
 
-    def test_each_of_five_failures_in_a_long_session_is_found_with_three_actions(self, browser):
+    def test_every_failure_in_a_long_session_is_found_with_three_actions(self, browser):
         in_sight = """return [...document.querySelectorAll('article pre')].filter((e) => {
             const place = e.getBoundingClientRect();
             return place.height && place.bottom > 0 && place.top < innerHeight;
@@ -737,7 +738,7 @@ class TestInABrowser:
         browser.sees("#figures", "Turn 1 of 2")
         assert len(cards) == 3
 
-    def test_a_stream_that_was_cut_is_told_in_words_with_what_had_arrived(self, browser):
+    def test_an_interrupted_stream_is_described_and_its_partial_text_is_shown(self, browser):
         attempt = SideRequest(purpose="failed attempt", text='It is "a book')
         browser.show(
             [RunStart(), UserMessage("go"), attempt, RunEnd("error", describe_error(CUT_OFF))]
@@ -770,7 +771,7 @@ class TestInABrowser:
         browser.press("p", "p")
         browser.sees("#figures", "Turn 3 of 25")
 
-    def test_an_error_of_a_tool_that_ended_the_run_is_no_request_that_failed(self, browser):
+    def test_a_tool_error_that_ends_the_run_is_not_a_failed_request(self, browser):
         @tool
         async def fail() -> str:
             """Fail."""
@@ -802,7 +803,7 @@ class TestInABrowser:
         browser.press("d")
         browser.sees("article h2", "WHAT IT DID")
 
-    def test_all_times_of_a_session_are_on_one_page_and_lead_to_their_turn(self, browser):
+    def test_all_times_of_a_session_are_on_one_page_and_link_to_their_turns(self, browser):
         first, second = ToolCall("a", "pay"), ToolCall("b", "look")
         log = [
             RunStart(at=100.0),
@@ -822,7 +823,7 @@ class TestInABrowser:
         browser.sees("#figures", "Turn 2 of 3")
         browser.sees("article h2", "WHAT IT DID")
 
-    def test_two_sessions_stand_side_by_side_and_the_first_difference_is_named(self, browser):
+    def test_two_sessions_are_shown_side_by_side_with_their_first_difference(self, browser):
         look, ask = ToolCall("a", "look"), ToolCall("a", "look", '{"at": 2}')
         begin = [RunStart(system_prompt="You look.\nSay all."), UserMessage("go")]
         other = [RunStart(system_prompt="You look.\nBe brief."), UserMessage("go")]
@@ -850,7 +851,7 @@ class TestInABrowser:
         browser.press("k")
         browser.sees("#figures", "Turn 1 of other.jsonl")
 
-    def test_the_records_of_a_turn_are_copied_as_the_session_has_them(self, browser):
+    def test_the_records_of_a_turn_are_copied_as_stored_in_the_session(self, browser):
         look = ToolCall("a", "look", '{"at": 2}')
         log = [
             RunStart(at=1.0),
@@ -866,7 +867,7 @@ class TestInABrowser:
             copied = json.loads(browser.wait("return window.copied"))
             assert copied == [json.loads(dump_record(record)) for record in records]
 
-    def test_the_first_error_is_one_click_away(self, browser, tmp_path):
+    def test_a_click_on_the_error_count_opens_the_first_error(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])
         browser.press("End")
         browser.click("#errors", "3 errors")
@@ -876,7 +877,7 @@ class TestInABrowser:
         browser.press("e")
         browser.sees("#figures", "Turn 7 of 25")
 
-    def test_tables_quotes_and_lists_are_drawn_and_a_link_leads_nowhere(self, browser):
+    def test_tables_quotes_and_lists_are_rendered_and_links_are_text(self, browser):
         answer = (
             "Two:\n- one\n  goes on\n  1. <i>nested</i>\n\n| a | b |\n|---|:-:|\n| 1 | `x|y` |\n\n"
             "> said [here](javascript:alert(1))\n~~~\n# no heading\n~~~\n\n```\nnever closed"
@@ -888,7 +889,7 @@ class TestInABrowser:
         assert browser.text(".said pre") == "# no heading\nnever closed"
         assert not browser.find("article a, article i, article h3")
 
-    def test_a_live_page_follows_and_leaves_what_one_reads_as_it_is(self, browser, tmp_path):
+    def test_a_live_page_updates_without_changing_the_open_turn(self, browser, tmp_path):
         log = book(tmp_path)[0]
         path = browser.show(log[:40], live=True)
         browser.press("j", "j")

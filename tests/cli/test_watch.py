@@ -1,4 +1,4 @@
-"""The page to watch the loop with: which line made a record, and what the model sees then."""
+"""The page that shows the loop: the line that wrote a record, and the view at that step."""
 
 import asyncio
 import inspect
@@ -29,12 +29,12 @@ from tests.cli.test_view import EVIL
 PAGE = Path(inspect.getfile(page_of)).with_name("loop.html").read_text(encoding="utf-8")
 LESSONS = ROOT / "examples" / "lessons"
 LESSON = runpy.run_path(str(LESSONS / "make_loop_page.py"))
-kitchen = LESSON["kitchen"]  # three runs: calls side by side and a prune; a cut; a summary
+kitchen = LESSON["kitchen"]  # three runs: parallel calls and pruning; a cancellation; a summary
 
 
 @tool
 async def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return f"4 {dish} take 2 eggs"
 
 
@@ -45,20 +45,20 @@ async def stop() -> str:
 
 
 def names_in_the_page():
-    """The calls in the loop that the page takes for those that make records."""
+    """Return the names of the calls that the page associates with records."""
     [body] = re.findall(r"(?s)function makers\(n\) \{(.*?)\n\}", PAGE)
     lists = re.findall(r'\[((?:"\w+"(?:, )?)+)\]', re.sub(r"\[[^]]*\]\.includes", "", body))
     return {name for names in lists for name in re.findall(r'"(\w+)"', names)}
 
 
-def test_each_line_that_makes_a_record_is_in_the_loop():
+def test_every_line_that_writes_a_record_is_in_the_loop():
     source = inspect.getsource(Loop.run)
     assert names_in_the_page() >= {"Run", "call_model", "call_tools", "finish", "context"}
     for name in names_in_the_page() - {"record"}:
-        assert re.search(rf"\b{name}\(", source), f"{name}: which line makes these records now?"
+        assert re.search(rf"\b{name}\(", source), f"{name}: which line writes these records?"
 
 
-async def test_the_view_of_each_step_is_what_the_agent_would_send():
+async def test_the_view_of_every_step_equals_the_messages_of_the_agent():
     log = await kitchen()
     data = data_of(log, every=True)
     seen = []
@@ -71,14 +71,14 @@ async def test_the_view_of_each_step_is_what_the_agent_would_send():
     assert len(data["rows"]) == len(log) + 1
 
 
-def test_the_page_beside_the_lessons_is_of_todays_loop():
-    made = (LESSONS / "watch_the_loop.html").read_bytes().replace(b"\r\n", b"\n")
-    assert made == LESSON["page"](), "run examples/lessons/make_loop_page.py"
+def test_the_page_of_the_lessons_shows_the_current_loop():
+    page = (LESSONS / "watch_the_loop.html").read_bytes().replace(b"\r\n", b"\n")
+    assert page == LESSON["page"](), "run examples/lessons/make_loop_page.py"
 
 
-def test_the_lessons_name_the_records_where_it_can_be_seen():
+def test_the_lessons_refer_to_the_correct_records():
     data = data_of(asyncio.run(kitchen()), every=True)
-    texts = []  # what the model would see, record by record
+    texts = []  # the view at each record
     seen = []
     for row in data["rows"]:
         seen = [*seen[: row["same"]], *row["then"]]
@@ -94,7 +94,7 @@ def test_the_lessons_name_the_records_where_it_can_be_seen():
         assert words not in texts[record - 1] or name == "13_sessions"
 
 
-def test_nothing_in_it_comes_from_elsewhere_and_nothing_is_markup():
+def test_the_page_loads_no_external_content_and_inserts_no_markup():
     bad = r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\("
     assert not re.search(bad, PAGE)
     assert PAGE.count("\n") <= 400
@@ -112,7 +112,7 @@ def one_browser():
 
 @pytest.fixture
 def browser(one_browser, tmp_path):
-    """Opens the page of a log; at the end, it must not have complained."""
+    """Yield a browser that opens the page of a log, and check its console at the end."""
 
     def show(log, title="kitchen.jsonl", at="", **size):
         path = tmp_path / "loop.html"
@@ -123,7 +123,7 @@ def browser(one_browser, tmp_path):
         one_browser.wait("return document.querySelector('#log *')")
 
     def steps():
-        """The lit line, the newest record and the words for it, step by step."""
+        """Yield the highlighted line, the newest record and its description, step by step."""
         total = int(one_browser.run("return document.querySelector('#slider').max"))
         one_browser.press("Home")
         for _ in range(total):
@@ -138,7 +138,7 @@ def browser(one_browser, tmp_path):
 
 @pytest.mark.slow
 class TestInABrowser:
-    async def test_the_line_that_made_a_record_is_lit(self, browser):
+    async def test_the_line_that_wrote_a_record_is_highlighted(self, browser):
         browser.show(await kitchen())
         steps = [(lit, " ".join(record.split())) for lit, record, _ in browser.steps()]
         lines = {
@@ -155,26 +155,28 @@ class TestInABrowser:
             "mark summary: The task: 8 pancakes": "self.call_model(",
         }
         for begins, part in lines.items():
-            found = [lit for lit, record in steps if re.match(rf"\d+ {re.escape(begins)}", record)]
-            assert found, begins
-            assert all(part in lit for lit in found), begins
+            highlighted = [
+                lit for lit, record in steps if re.match(rf"\d+ {re.escape(begins)}", record)
+            ]
+            assert highlighted, begins
+            assert all(part in lit for lit in highlighted), begins
 
-    def test_a_record_whose_type_is_no_text_is_shown(self, browser):
+    def test_a_record_with_a_type_that_is_not_text_is_shown(self, browser):
         browser.show([RunStart(), UserMessage("Go."), Unknown({"type": 7})])
         assert [record.split()[-1] for _, record, _ in browser.steps()][-1] == "7"
 
-    async def test_the_records_of_a_sub_agent_are_named(self, browser):
+    async def test_the_records_of_a_sub_agent_are_labelled(self, browser):
         inner = Loop(llm=ScriptedModel("Two eggs."))
         outer = ScriptedModel(call("cook", prompt="How many?"), "Two.")
         agent = Loop(llm=outer, tools=[as_tool(inner, "cook", "Cooks")])
         await agent.run("How many eggs?")
         browser.show(agent.log)
-        said = [(lit, what) for lit, record, what in browser.steps() if "cook: Two" in record]
-        [(lit, what)] = said
+        steps = [(lit, what) for lit, record, what in browser.steps() if "cook: Two" in record]
+        [(lit, what)] = steps
         assert "self.call_tools(" in lit
         assert "A record of cook, a sub-agent" in what
 
-    async def test_records_from_the_ends_of_the_loop_have_their_lines(self, browser):
+    async def test_records_at_the_end_of_a_run_have_their_lines(self, browser):
         nudged = Loop(llm=ScriptedModel(" ", "Yes."))
         await nudged.run("Are there eggs?")
         browser.show(nudged.log)
@@ -199,16 +201,16 @@ class TestInABrowser:
         browser.show(cut.log)
         assert any("_close_truncated_calls(" in lit for lit, _, _ in browser.steps())
 
-    async def test_the_view_shows_what_changed(self, browser):
+    async def test_the_view_shows_the_changes_of_a_step(self, browser):
         browser.show(await kitchen())
         seen = {}
         for _, record, what in browser.steps():
             changed = browser.text("#view .changed, #view .new, #view .gone").split("\n")
             seen[" ".join(record.split())] = what, changed
-        at = {name.partition(" ")[2]: found for name, found in seen.items()}
+        at = {name.partition(" ")[2]: change for name, change in seen.items()}
 
         def of(begins):
-            return next(found for name, found in at.items() if name.startswith(begins))
+            return next(change for name, change in at.items() if name.startswith(begins))
 
         what, rows = of("model I will look up")
         assert what.endswith("In the view: 3 messages more.")
@@ -225,7 +227,7 @@ class TestInABrowser:
         assert "in place of turns" in " ".join(rows)
         assert browser.text("#size").endswith("messages")
 
-    async def test_keys_the_slider_and_buttons_go_from_record_to_record(self, browser):
+    async def test_keys_the_slider_and_buttons_navigate_between_records(self, browser):
         log = await kitchen()
         browser.show(log)
         number = "return document.querySelector('#step').textContent"
@@ -246,9 +248,7 @@ class TestInABrowser:
         browser.click("#play")
         browser.sees("#play", "Play")
 
-    async def test_the_longest_line_is_broken_and_the_words_of_the_page_are_explained(
-        self, browser
-    ):
+    async def test_long_lines_are_wrapped_and_the_terms_of_the_page_are_explained(self, browser):
         browser.show(await kitchen())
         lines = browser.run(
             "return [...document.querySelectorAll('#code div')].map(e => e.textContent)"
@@ -260,14 +260,14 @@ class TestInABrowser:
             assert word in browser.run("return document.body.innerText.toLowerCase()")
 
     @pytest.mark.parametrize("width", [1280, 900, 500])
-    async def test_axe_finds_no_fault_at_any_record(self, browser, width):
+    async def test_axe_reports_no_violation_at_any_record(self, browser, width):
         source = axe()
         browser.show(await kitchen(), width=width)
         for key in ("Home", *["ArrowRight"] * 10, "End"):
             browser.press(key)
             assert browser.faults(source) == []
 
-    async def test_rows_are_opened_with_the_keyboard(self, browser):
+    async def test_rows_can_be_opened_with_the_keyboard(self, browser):
         browser.show(await kitchen())
         browser.press("End")
         browser.run("document.querySelector('#log .row').focus()")
@@ -277,7 +277,7 @@ class TestInABrowser:
             assert browser.run(expanded) == state
 
     @pytest.mark.parametrize("width", [1280, 900, 500])
-    async def test_the_whole_loop_is_in_sight_and_nothing_is_cut_off(self, browser, width):
+    async def test_the_whole_loop_is_visible_and_no_line_is_truncated(self, browser, width):
         browser.show(await kitchen(), width=width)
         browser.press("End")
         inside = """
@@ -293,11 +293,11 @@ class TestInABrowser:
         lit = "const e = document.querySelector('.lit'); const r = e.getBoundingClientRect();"
         assert browser.run(f"{lit} return document.elementFromPoint(r.x + 9, r.y + 5) === e")
 
-    async def test_what_models_and_tools_say_is_text(self, browser):
+    async def test_output_of_models_and_tools_is_inserted_as_text(self, browser):
         log = []
         for n, evil in enumerate(EVIL):
-            asked = ToolCall(f"c{n}", evil[:60], evil)
-            log += [UserMessage(evil), AssistantMessage(evil, [asked]), asked.answer(evil)]
+            request = ToolCall(f"c{n}", evil[:60], evil)
+            log += [UserMessage(evil), AssistantMessage(evil, [request]), request.answer(evil)]
         browser.show(log, title=EVIL[1])
         for _ in browser.steps():
             pass
@@ -306,11 +306,11 @@ class TestInABrowser:
         assert browser.run("return document.querySelectorAll('img, base, meta').length") == 4
         assert "\\u202e" in browser.run("return document.body.textContent")
 
-    def test_a_long_session_draws_what_is_near(self, browser):
+    def test_a_long_session_renders_only_nearby_records(self, browser):
         log = [UserMessage("go")]
         for n in range(2000):
-            asked = ToolCall(f"c{n}", "stock", f'{{"item": "{n}"}}')
-            log += [AssistantMessage("", [asked]), asked.answer(f"{n} eggs")]
+            request = ToolCall(f"c{n}", "stock", f'{{"item": "{n}"}}')
+            log += [AssistantMessage("", [request]), request.answer(f"{n} eggs")]
         browser.show(log)
         browser.press("End")
         browser.sees("#log .now", "1999 eggs")
