@@ -1,6 +1,6 @@
 """Conversion of tool results and exceptions to message content.
 
-Copy with: messages.py.
+Copy with: messages.py and its imports.
 """
 
 from collections.abc import Callable, Sequence

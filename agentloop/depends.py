@@ -1,6 +1,6 @@
 """Depends: values that the program, not the model, provides to a tool.
 
-Copy with: errors.py, messages.py, content.py, waiting.py.
+Copy with: content.py, errors.py, waiting.py and their imports.
 
     async def get_db():
         async with connect() as db:

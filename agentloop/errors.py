@@ -1,6 +1,6 @@
 """Exceptions of the library.
 
-Copy with: messages.py.
+Copy with: messages.py and its imports.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The events of a run, for listeners and streams.
 
-Copy with: messages.py.
+Copy with: messages.py and its imports.
 
 Listeners receive these objects, and `query_stream` yields them. Events are not stored, unlike the
 records of the log.

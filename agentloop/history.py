@@ -1,6 +1,6 @@
 """The history of an agent: its log, the messages computed from the log, forks, and events.
 
-Copy with: events.py, log.py, messages.py, settings.py, transcript.py, waiting.py.
+Copy with: events.py, log.py, settings.py, waiting.py and their imports.
 """
 
 from __future__ import annotations

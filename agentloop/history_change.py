@@ -1,6 +1,6 @@
 """The adaptation of a log whose history an application replaces: see `Log.replace`.
 
-Copy with: messages.py, transcript.py.
+Copy with: transcript.py and its imports.
 """
 
 from collections.abc import Sequence

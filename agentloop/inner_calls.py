@@ -1,6 +1,6 @@
 """Nested calls: a tool calls other tools of its agent with `Loop.call`.
 
-Copy with: run.py and its imports.
+Copy with: run.py, tools.py and their imports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The log: an agent's records in order, the folds over them, and the replacement of history.
 
-Copy with: history_change.py, messages.py, transcript.py.
+Copy with: history_change.py and its imports.
 """
 
 from __future__ import annotations

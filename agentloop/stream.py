@@ -1,6 +1,6 @@
 """The events of a run as an async iterator, returned by `query_stream`.
 
-Copy with: events.py, messages.py, waiting.py.
+Copy with: events.py, waiting.py and their imports.
 """
 
 import asyncio

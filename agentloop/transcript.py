@@ -1,6 +1,6 @@
 """Folds and functions over a log: the rendered messages (the view), and the states of calls.
 
-Copy with: content.py, messages.py.
+Copy with: content.py and its imports.
 
 The log is append-only, and may contain calls without a result, after an interrupted run or while a
 call awaits approval. The view is computed from the log, and is valid for all providers.

@@ -1,6 +1,6 @@
 """Serialization of records as JSON lines: `dump_record` and `load_record`.
 
-Copy with: messages.py.
+Copy with: messages.py and its imports.
 
 A saved log consists of such lines. Unknown fields and record types survive the round trip.
 """

@@ -1,6 +1,6 @@
 """Session files: append-only JSON lines, locked while open.
 
-Copy with: errors.py, messages.py, common/records.py, waiting.py.
+Copy with: common/records.py, errors.py, waiting.py and their imports.
 
 The first line is a header; subsequent lines are records. A line is acknowledged when `append`
 returns: the operating system has received the line, so that killing the process loses no

@@ -1,6 +1,6 @@
 """Sessions: the log of an agent in a file, which another process can continue.
 
-Copy with: the core, common/store.py.
+Copy with: the core, common/records.py, common/store.py.
 
     class MyAgent(Session, Agent): ...
 
