@@ -3,8 +3,8 @@
     python micro.py                             runs a script, offline
     python micro.py "What is 2 + 3?"            with ANTHROPIC_API_KEY or OPENAI_API_KEY
 
-Every class overrides seams of the loop in nano.py to add one feature, and works independently of the
-other classes:
+Every class overrides seams of the loop in nano.py to add one feature. Session, Approval and
+Streaming derive from Resumable, and work independently of each other:
 
     class Assistant(Session, Approval, Agent, Streaming): ...
 

@@ -181,12 +181,20 @@ def write(path: Path, text: str) -> None:
 
 
 def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int:
-    """Merge a newer version into a bundle, and add parts. Return 1 in case of conflicts."""
+    """Merge a newer version into a bundle, and add parts. Return 1 in case of conflicts.
+
+    Raises ValueError for unresolved conflicts, which a second upgrade would hide.
+    """
+    if "\n<<<<<<< " in path.read_text("utf-8"):
+        raise ValueError(f"{path} has unresolved conflicts: search for <<<<<<<")
     base = path.with_suffix(SHIPPED)
+    if not base.exists():
+        raise ValueError(f"{base} is missing: restore the unchanged copy of the bundle")
     names = [name for name in re.findall(LISTED, base.read_text("utf-8")) if name in package]
     newer = path.with_suffix(".newer")
     write(newer, bundle(choose(package, [*names, *more])))
-    clashes = subprocess.run(["git", "merge-file", path, base, newer]).returncode
+    labels = "-L", path, "-L", base, "-L", f"agentloop {__version__}"
+    clashes = subprocess.run(["git", "merge-file", *labels, path, base, newer]).returncode
     newer.replace(base)
     status = "has conflicts: search for <<<<<<<" if clashes else "is up to date"
     print(safe(f"{path} {status}."))

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentloop import __version__
 from agentloop.cli import bundle as bundling
 from agentloop.cli.bundle import (
     HEADER,
@@ -293,12 +294,26 @@ def test_a_conflict_with_a_local_change_is_marked_and_resolved_only_once(file, c
     status, output = upgraded(file, capsys)
     assert (status, "<<<<<<<" in output) == (1, True)
     mine, theirs = "        return 2 * size(é)\n", "        return ZERO + size(é)\n"
-    newest = file.with_suffix(".newer")
-    both = f"<<<<<<< {file}\n{mine}=======\n{theirs}>>>>>>> {newest}\n"
+    both = f"<<<<<<< {file}\n{mine}=======\n{theirs}>>>>>>> agentloop {__version__}\n"
     change(file, both, mine)
     text = file.read_text()
     assert upgraded(file, capsys)[0] == 0
     assert file.read_text() == text
+
+
+@needs_git
+def test_an_upgrade_refuses_a_bundle_with_conflicts_and_a_bundle_without_its_copy(file, capsys):
+    change(file, "return size(é) + ZERO", "return 2 * size(é)")
+    newer(file, loop=ADD)
+    assert command("--upgrade", file) == 1
+    text = file.read_text()
+    assert command("--upgrade", file) == 2
+    assert "<<<<<<<" in capsys.readouterr().err
+    change(file, "<<<<<<< ", "")
+    file.with_suffix(".shipped").unlink()
+    assert command("--upgrade", file) == 2
+    assert "my_agent.shipped is missing" in capsys.readouterr().err
+    assert file.read_text() == text.replace("<<<<<<< ", "")
 
 
 @needs_git
