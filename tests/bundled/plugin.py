@@ -1,7 +1,7 @@
-"""A pytest plugin: the tests of the package, run on a bundle.
+"""A pytest plugin that runs the tests of the package on a bundle.
 
-`pytest -p tests.bundled.plugin --bundle=FILE` puts the bundle in the place of the package's
-modules, and leaves out the tests that say nothing of it.
+`pytest -p tests.bundled.plugin --bundle=FILE` replaces the modules of the package with the bundle
+and skips tests that do not concern bundles.
 """
 
 import os
@@ -9,20 +9,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-# What says nothing of a bundle, and why.
+# Tests that do not concern bundles, with the reason.
 NOT_OF_A_BUNDLE = {
-    "tests/benchmarks": "they measure, and prove nothing",
-    "tests/cli": "the command is no part of a bundle",
-    "tests/conformance": "it needs servers and the vendors' packages, and is run apart",
+    "tests/benchmarks": "they measure and verify nothing",
+    "tests/cli": "a bundle does not contain the command",
+    "tests/conformance": "it requires servers and vendor packages, and runs separately",
     "tests/test_api.py": "it reads the files of the package",
     "tests/test_first_agent.py": "its program imports the package, in a Python without this plugin",
     "tests/test_howto.py": "its programs import the package, in a Python without this plugin",
-    "tests/test_known_gaps.py": "much of it is about the command",
-    "tests/test_mixin_rules.py": "it finds the mixins by their files",
+    "tests/test_known_gaps.py": "most of it concerns the command",
+    "tests/test_mixin_rules.py": "it locates the mixins by their files",
     "tests/test_readme.py": "its programs import the package, in a Python without this plugin",
-    "tests/test_reference.py": "it is about the modules of the package",
-    "tests/test_structure.py": "it is about the package as a folder",
-    "tests/test_typed.py": "it is about what checkers see of the package",
+    "tests/test_reference.py": "it checks the modules of the package",
+    "tests/test_structure.py": "it checks the folder structure of the package",
+    "tests/test_typed.py": "it checks the types of the package",
 }
 
 
@@ -35,7 +35,7 @@ def pytest_addoption(parser):
 
 
 def pytest_load_initial_conftests(early_config):
-    """Put the bundle in place before anything imports the package, also in other Pythons."""
+    """Install the bundle before any import of the package, including in subprocesses."""
     path = Path(early_config.known_args_namespace.bundle).resolve()
     here = os.path.dirname(__file__)
     os.environ["AGENTLOOP_BUNDLE"] = str(path)
@@ -46,7 +46,7 @@ def pytest_load_initial_conftests(early_config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out what is not about a bundle, and the tests of parts that this one does not have."""
+    """Ignore tests that do not concern bundles, and tests of parts missing in this bundle."""
     name = collection_path.relative_to(ROOT)
     part = Path("agentloop", *name.parts[1:]).with_name(name.name.removeprefix("test_"))
     module = ".".join(part.with_suffix("").parts)

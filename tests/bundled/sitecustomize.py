@@ -1,7 +1,8 @@
-"""Puts a bundle in the place of the package's modules, in each Python that has this on its path.
+"""Replaces modules of the package with a bundle in each Python that has this folder on its path.
 
-AGENTLOOP_BUNDLE names the file. Each module that is a part of it is the file; the others (those of
-the command, and models that only tests need) come from the package, and import from the file.
+AGENTLOOP_BUNDLE is the path of the bundle. Modules included in the bundle resolve to the bundle;
+other modules (the command, and models required only by tests) are loaded from the package and
+import from the bundle.
 """
 
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 
 def parts_of(path):
-    """The modules of the package that a bundle has."""
+    """Return the names of the package modules included in a bundle."""
     parts = re.findall(r"^#   (\S+)\.py: ", Path(path).read_text(encoding="utf-8"), re.M)
     return {f"agentloop.{part.replace('/', '.')}" for part in parts}
 

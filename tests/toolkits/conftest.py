@@ -1,4 +1,4 @@
-"""A server, and names that lead where a test says, for tools that make HTTP requests."""
+"""A web server and a fake DNS resolver for tools that send HTTP requests."""
 
 import socket
 
@@ -16,7 +16,7 @@ async def server():
 
 @pytest.fixture
 def resolver(monkeypatch):
-    """Names and their addresses, one list for each time that they are looked up."""
+    """Map host names to lists of addresses, one list per lookup."""
     answers, hosts = {}, []
 
     def getaddrinfo(host, port, **options):

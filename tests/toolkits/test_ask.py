@@ -1,4 +1,4 @@
-"""Calls that are answered from outside: the run ends, and goes on with the answer."""
+"""External calls: the run ends with pending calls and continues after their answers."""
 
 import asyncio
 import re
@@ -35,13 +35,13 @@ from ..mixins import results
 ASK = call("ask_user", question="For how many?", options=["two", "four"])
 
 
-class Kept(Session, Agent):
+class SessionAgent(Session, Agent):
     session = "s"
     session_fsync = False
 
 
 def asking(*script, kind=Agent, **settings):
-    """An agent that may ask, look, and have something signed; and what was looked at or signed."""
+    """Return an agent with `ask_user`, `look` and external `sign`, and a list of executed calls."""
     ran = []
 
     @tool("Look")
@@ -57,7 +57,7 @@ def asking(*script, kind=Agent, **settings):
     return kind(llm=ScriptedModel(*script), tools=[ask_user, look, sign], **settings), ran
 
 
-async def test_a_question_ends_the_run_and_its_answer_goes_on():
+async def test_a_question_ends_the_run_and_its_answer_continues_the_run():
     agent, _ = asking(ASK, "A table for four.")
     result = await agent.run("Book a table.")
     assert result.stop_reason == "needs_answer"
@@ -70,16 +70,16 @@ async def test_a_question_ends_the_run_and_its_answer_goes_on():
     assert_prefix_stable(agent.llm.requests)
 
 
-async def test_the_answer_may_come_in_another_process(tmp_path):
-    agent, _ = asking(ASK, kind=Kept, session_dir=tmp_path)
+async def test_a_question_may_be_answered_in_another_process(tmp_path):
+    agent, _ = asking(ASK, kind=SessionAgent, session_dir=tmp_path)
     with agent:
         assert (await agent.run("Book a table.")).stop_reason == "needs_answer"
-    agent, _ = asking(kind=Kept, session_dir=tmp_path)
+    agent, _ = asking(kind=SessionAgent, session_dir=tmp_path)
     with agent:
         [question] = agent.pending
         agent.answer(question.id, "For four.")
         assert agent.pending == ()
-    agent, _ = asking("A table for four.", kind=Kept, session_dir=tmp_path)
+    agent, _ = asking("A table for four.", kind=SessionAgent, session_dir=tmp_path)
     with agent:
         with pytest.raises(ValueError, match="is not pending: it is completed"):
             agent.answer(question.id, "For two.")
@@ -87,18 +87,18 @@ async def test_the_answer_may_come_in_another_process(tmp_path):
         assert results(agent) == ["For four."]
 
 
-async def test_the_other_calls_of_the_turn_run_and_no_external_function_does():
+async def test_other_calls_of_the_turn_run_and_external_functions_do_not():
     agent, ran = asking([call("look", at="a"), ASK, call("sign", paper="p"), call("look", at="b")])
     result = await agent.run("go")
-    assert [each.name for each in result.pending] == ["ask_user", "sign"]
+    assert [call.name for call in result.pending] == ["ask_user", "sign"]
     assert sorted(ran) == ["a", "b"]
-    kept = [record for record in agent.log if isinstance(record, ToolMessage)]
-    assert sorted(message.text for message in kept) == ["saw a", "saw b"]
+    results = [record for record in agent.log if isinstance(record, ToolMessage)]
+    assert sorted(message.text for message in results) == ["saw a", "saw b"]
     started = {record.call_id for record in agent.log if isinstance(record, ToolStart)}
-    assert not started & {each.id for each in result.pending}
+    assert not started & {call.id for call in result.pending}
 
 
-async def test_a_run_before_the_answer_asks_nobody_and_ends_the_same():
+async def test_a_run_before_the_answer_sends_no_request_and_has_the_same_pending_calls():
     agent, _ = asking([ASK, call("sign", paper="p")], "Done.")
     first, second = (await agent.run("go")).pending
     agent.answer(second.id, "signed")
@@ -115,14 +115,14 @@ async def test_a_run_before_the_answer_asks_nobody_and_ends_the_same():
     ("content", "text"),
     [("four", "four"), ({"table": 4}, '{"table":4}'), (None, ""), (["a", "b"], '["a","b"]')],
 )
-async def test_an_answer_is_what_a_tool_may_return(content, text):
+async def test_an_answer_may_have_any_type_that_a_tool_may_return(content, text):
     agent, _ = asking(ASK, "ok")
     [question] = (await agent.run("go")).pending
     agent.answer(question.id, content)
     assert results(agent) == [text]
 
 
-async def test_an_answer_may_be_an_image_and_a_long_one_loses_its_middle():
+async def test_an_answer_may_be_an_image_and_a_long_answer_is_truncated_in_the_middle():
     agent, _ = asking(ASK, ASK, "ok", max_result_chars=100)
     [question] = (await agent.run("go")).pending
     agent.answer(question.id, ["Here:", ImagePart(url="https://example.org/a.png")])
@@ -133,7 +133,7 @@ async def test_an_answer_may_be_an_image_and_a_long_one_loses_its_middle():
     assert "900 characters omitted" in results(agent)[1]
 
 
-async def test_an_answer_to_what_does_not_wait_is_an_error_that_says_why():
+async def test_an_answer_to_a_call_that_is_not_pending_is_an_error_with_the_reason():
     agent, _ = asking(ASK, "Fine.", [ASK, call("look", at="a")], "ok")
     with pytest.raises(ValueError, match="call_9"):
         agent.answer("call_9", "x")
@@ -151,7 +151,7 @@ async def test_an_answer_to_what_does_not_wait_is_an_error_that_says_why():
     assert (await agent.run()).text == "ok"
 
 
-async def test_nobody_answers_during_a_run():
+async def test_answer_raises_an_error_during_a_run():
     async def look_around(messages, tools):
         with pytest.raises(AgentBusy):
             agent.answer("call_1", "x")
@@ -161,7 +161,7 @@ async def test_nobody_answers_during_a_run():
     await agent.run("go")
 
 
-async def test_what_waits_for_approval_is_decided_and_a_question_is_answered():
+async def test_pending_approvals_are_decided_and_pending_questions_are_answered():
     kind = type("Asks", (Approval, Agent), {})
     agent, ran = asking([call("sign", paper="p"), ASK, call("look", at="a")], "ok", kind=kind)
     first, last = (await agent.run("go")).pending
@@ -170,7 +170,7 @@ async def test_what_waits_for_approval_is_decided_and_a_question_is_answered():
         agent.answer(first.id, "signed")
     agent.decide(first.id, "allow")
     agent.decide(last.id, "allow")
-    assert agent.pending == (), "nobody is asked for the others yet"
+    assert agent.pending == (), "the external calls have not been reached"
     assert (await agent.run()).stop_reason == "needs_answer"
     paper, question = agent.pending
     with pytest.raises(ValueError, match=f"{question.id!r} does not require approval"):
@@ -182,14 +182,14 @@ async def test_what_waits_for_approval_is_decided_and_a_question_is_answered():
     assert (ran, results(agent)) == (["a"], ["signed", "two", "saw a"])
 
 
-async def test_a_question_ends_the_run_without_a_text():
+async def test_a_run_that_ends_with_a_question_has_no_text():
     events = []
     agent, _ = asking(ASK, listeners=[events.append])
     assert (await agent.run("go")).text == ""
     assert events[-1] == FinalResponseEvent("", "needs_answer")
 
 
-async def test_a_forced_tool_is_forced_once_and_not_again_after_an_answer():
+async def test_a_tool_choice_is_forced_once_and_not_again_after_an_answer():
     class Failing(ScriptedModel):
         choices = ()
 
@@ -211,7 +211,7 @@ async def test_a_forced_tool_is_forced_once_and_not_again_after_an_answer():
 
 
 @pytest.mark.parametrize("bases", [(Hooks, Agent), (Hooks, Approval, Agent)])
-async def test_hooks_after_a_tool_run_for_what_ran_beside_a_question(bases):
+async def test_post_tool_hooks_run_for_calls_in_the_same_turn_as_a_question(bases):
     seen = []
     agent, _ = asking(
         [call("look", at="a"), ASK],
@@ -227,20 +227,20 @@ async def test_hooks_after_a_tool_run_for_what_ran_beside_a_question(bases):
     assert seen == ["saw a"]
 
 
-async def test_a_question_that_is_not_valid_is_an_error_result():
+async def test_an_invalid_question_is_an_error_result():
     agent, _ = asking(call("ask_user", options=["a"]), "ok")
     assert (await agent.run("go")).text == "ok"
     assert "question" in results(agent)[0]
 
 
-async def test_query_says_that_somebody_has_to_answer():
+async def test_query_raises_an_error_if_an_answer_is_needed():
     agent, _ = asking(ASK)
     with pytest.raises(RunStopped) as stopped:
         await agent.query("go")
     assert stopped.value.result.stop_reason == "needs_answer"
 
 
-async def test_gates_and_limits_let_a_question_wait():
+async def test_gates_and_limits_do_not_affect_a_pending_question():
     kind = type("All", (Hooks, Approval, Limits, Session, Agent), {})
     agent, _ = asking(
         [ASK, call("sign", paper="p")],
@@ -264,7 +264,7 @@ async def test_gates_and_limits_let_a_question_wait():
     assert results(agent) == ["answer to ask_user", "answer to sign"]
 
 
-async def test_a_call_that_has_cancelled_itself_beside_a_question_waits_for_nobody():
+async def test_a_call_that_cancels_itself_next_to_a_question_is_not_pending():
     @tool("Wait")
     async def wait() -> None:
         asyncio.current_task().cancel()
@@ -273,14 +273,14 @@ async def test_a_call_that_has_cancelled_itself_beside_a_question_waits_for_nobo
     agent = Agent(llm=ScriptedModel([ASK, call("wait")], "ok"), tools=[ask_user, wait])
     result = await agent.run("go")
     assert result.stop_reason == "needs_answer"
-    assert [each.name for each in result.pending] == ["ask_user"]
+    assert [call.name for call in result.pending] == ["ask_user"]
     assert agent.pending == result.pending
     agent.answer(result.pending[0].id, "two")
     assert (await agent.run()).text == "ok"
     assert results(agent) == ["two", OUTCOME_UNKNOWN]
 
 
-async def test_a_denied_external_call_waits_for_nobody():
+async def test_a_denied_external_call_is_not_pending():
     rules = [Rule("deny", "sign", reason="The boss is away.")]
     agent, _ = asking(
         call("sign", paper="p"),
@@ -292,17 +292,17 @@ async def test_a_denied_external_call_waits_for_nobody():
     assert results(agent)[0].endswith("The boss is away.")
 
 
-async def test_a_run_that_is_cancelled_beside_a_question_keeps_the_question():
-    begun = asyncio.Event()
+async def test_a_cancelled_run_keeps_its_pending_question():
+    started = asyncio.Event()
 
     @tool("Wait")
     async def wait() -> None:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     agent = Agent(llm=ScriptedModel([ASK, call("wait")], "ok"), tools=[ask_user, wait])
     run = asyncio.ensure_future(agent.run("go"))
-    await begun.wait()
+    await started.wait()
     run.cancel()
     with suppress(asyncio.CancelledError):
         await run
@@ -313,7 +313,7 @@ async def test_a_run_that_is_cancelled_beside_a_question_keeps_the_question():
     assert results(agent)[0] == "two"
 
 
-async def test_a_sub_agent_that_asks_ends_without_an_answer():
+async def test_a_sub_agent_that_asks_a_question_ends_without_an_answer():
     helper = Agent(llm=ScriptedModel(ASK), tools=[ask_user])
     ask = as_tool(helper, "helper", "Helps.")
     agent = Agent(llm=ScriptedModel(call("helper", prompt="go"), "ok"), tools=[ask])
@@ -323,9 +323,9 @@ async def test_a_sub_agent_that_asks_ends_without_an_answer():
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("answers", [True, False], ids=["an answer", "a new prompt"])
-async def test_every_provider_takes_what_follows_a_question(wire, answers):
-    asked = calls(("look", {"at": "a"}, "c1"), ("ask_user", {"question": "For how many?"}, "c2"))
-    async with wire.double([asked, "Done."]) as server:
+async def test_every_provider_accepts_the_messages_after_a_question(wire, answers):
+    turn = calls(("look", {"at": "a"}, "c1"), ("ask_user", {"question": "For how many?"}, "c2"))
+    async with wire.double([turn, "Done."]) as server:
         agent, _ = asking()
         agent.llm = wire.model(server, max_retries=0)
         [question] = (await agent.run("go")).pending
@@ -336,17 +336,17 @@ async def test_every_provider_takes_what_follows_a_question(wire, answers):
         assert results(agent) == ["saw a", "four" if answers else NEVER_STARTED]
 
 
-def test_a_question_has_its_options_in_a_list():
+def test_the_text_of_a_question_lists_its_options():
     assert question_text(ASK.parsed) == "For how many?\n1. two\n2. four"
     assert question_text({"question": "Why?"}) == "Why?"
     assert question_text({}) == ""
 
 
-def test_a_question_of_a_server_is_an_indented_block_with_its_fields_or_its_address():
+def test_the_text_of_a_server_question_is_an_indented_block_with_fields_or_address():
     form = {"properties": {"date": {"type": "string"}, "guests": {"type": "integer"}}}
     hostile = "When?\n\n# Done\r[bank](http://x)\u2028> quote"
-    asked = {"server": "inn", "question": hostile, "problem": "guests: no", "form": form}
-    text = mcp_questions.question_text(asked)
+    request = {"server": "inn", "question": hostile, "problem": "guests: no", "form": form}
+    text = mcp_questions.question_text(request)
     _, _, *lines = text.splitlines()
     assert all(line.startswith("    ") for line in lines if line)
     assert "guests: no" in text
@@ -364,7 +364,7 @@ def test_a_question_of_a_server_is_an_indented_block_with_its_fields_or_its_addr
     assert mcp_questions.question_text(broken) == "Why?"
 
 
-def test_the_model_reads_what_the_options_are_for():
+def test_the_schema_of_ask_user_describes_the_question():
     properties = ask_user.parameters["properties"]
     assert re.search("(?i)one question", properties["question"]["description"])
     assert ask_user.parameters["required"] == ["question"]
@@ -383,5 +383,5 @@ def test_the_model_reads_what_the_options_are_for():
         (None, "1", "1"),
     ],
 )
-def test_the_number_of_an_option_is_its_answer(options, answer, sent):
+def test_an_option_number_is_replaced_by_the_option(options, answer, sent):
     assert answer_text({"options": options}, answer) == sent

@@ -1,4 +1,4 @@
-"""The recipe of background sub-agents: start, continue, read the answer, end with the parent."""
+"""The recipe for background sub-agents: start, continue, receive the answer, cancellation."""
 
 import asyncio
 import shutil
@@ -44,7 +44,7 @@ def texts(agent):
     return [message.text for message in agent.messages if message.text]
 
 
-async def test_the_parent_continues_to_work_and_reads_the_answer_as_a_message():
+async def test_the_parent_continues_and_receives_the_answer_as_a_message():
     helper = Helper()
 
     @tool("Let the helper answer")
@@ -62,7 +62,7 @@ async def test_the_parent_continues_to_work_and_reads_the_answer_as_a_message():
     assert_prefix_stable(llm.requests)
 
 
-async def test_a_run_ends_after_the_last_helper_and_a_failure_is_a_message_too():
+async def test_a_run_ends_after_the_last_helper_and_a_failure_is_reported_as_a_message():
     one, two = Helper(), Helper(RuntimeError("no disk"), name="other")
     script = [[call("research", prompt="a"), call("other", prompt="b")], "Done?", "Done."]
     boss = Boss(llm=ScriptedModel(*script), tools=[one.tool, two.tool])
@@ -105,7 +105,7 @@ async def test_helpers_end_with_their_parent_and_the_next_run_reports_an_unknown
 
 
 async def test_after_a_restart_the_outcome_is_unknown_and_nothing_starts_again(tmp_path):
-    class Kept(recipe.Background, Session, Agent): ...
+    class SessionBoss(recipe.Background, Session, Agent): ...
 
     helper, left = Helper(), tmp_path / "left"
 
@@ -118,23 +118,23 @@ async def test_after_a_restart_the_outcome_is_unknown_and_nothing_starts_again(t
 
     script = [call("research", prompt="moon"), call("kill"), "Soon.", "Far."]
     settings = {"tools": [helper.tool, kill], "session": "s"}
-    with Kept(llm=ScriptedModel(*script), session_dir=tmp_path / "now", **settings) as boss:
+    with SessionBoss(llm=ScriptedModel(*script), session_dir=tmp_path / "now", **settings) as boss:
         await boss.run("x")
-    for _ in range(2):  # the second restart finds the report
+    for _ in range(2):  # the second restart loads the report
         llm = ScriptedModel("I see.")
-        with Kept(llm=llm, session_dir=left, **settings) as boss:
+        with SessionBoss(llm=llm, session_dir=left, **settings) as boss:
             await boss.run("And now?")
             assert sum(recipe.UNKNOWN in text for text in texts(boss)) == 1
     assert helper.starts == 1
 
 
-async def test_an_answer_that_a_kill_precedes_is_delivered_after_the_restart(tmp_path):
-    class Kept(recipe.Background, Session, Agent): ...
+async def test_an_answer_received_before_a_kill_is_delivered_after_the_restart(tmp_path):
+    class SessionBoss(recipe.Background, Session, Agent): ...
 
     helper, left = Helper(), tmp_path / "left"
 
     class Slow(ScriptedModel):
-        """The answer of the helper arrives during the second request, and the process is killed."""
+        """Delivers the helper's answer during the second request, then simulates a kill."""
 
         async def ainvoke(self, messages, tools=(), **more):
             if len(self.requests) == 1:
@@ -146,15 +146,15 @@ async def test_an_answer_that_a_kill_precedes_is_delivered_after_the_restart(tmp
 
     settings = {"tools": [helper.tool], "session": "s"}
     llm = Slow(call("research", prompt="moon"), "Soon.", "Far.")
-    with Kept(llm=llm, session_dir=tmp_path / "now", **settings) as boss:
+    with SessionBoss(llm=llm, session_dir=tmp_path / "now", **settings) as boss:
         assert await boss.query("x") == "Far."
-    with Kept(llm=ScriptedModel("I see."), session_dir=left, **settings) as boss:
+    with SessionBoss(llm=ScriptedModel("I see."), session_dir=left, **settings) as boss:
         await boss.run("And now?")
         assert sum("has answered" in text for text in texts(boss)) == 1
         assert not any(recipe.UNKNOWN in text for text in texts(boss))
 
 
-async def test_a_background_agent_is_bounded_in_time():
+async def test_a_background_agent_has_a_time_limit():
     helper = Helper()
     llm = ScriptedModel(call("research", prompt="moon"), "Done?", "Done.")
     boss = Boss(llm=llm, tools=[helper.tool], background_timeout=0.05)
@@ -163,7 +163,7 @@ async def test_a_background_agent_is_bounded_in_time():
     assert helper.cancelled == 1
 
 
-async def test_the_limits_of_the_parent_hold_for_its_background_agents():
+async def test_the_limits_of_the_parent_apply_to_its_background_agents():
     class Limited(recipe.Background, Limits, Agent):
         max_requests = 3
 
@@ -175,7 +175,7 @@ async def test_the_limits_of_the_parent_hold_for_its_background_agents():
     assert len(llm.requests) + helper.starts <= 3
 
 
-async def test_a_call_that_awaits_approval_starts_nothing():
+async def test_a_call_that_awaits_approval_starts_no_agent():
     class Asking(recipe.Background, Approval, Agent): ...
 
     helper = Helper()
@@ -189,7 +189,7 @@ async def test_a_call_that_awaits_approval_starts_nothing():
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
-async def test_every_request_is_valid_whenever_the_answer_arrives(wire):
+async def test_every_request_is_valid_for_any_arrival_time_of_the_answer(wire):
     script = [calls(("research", {"prompt": "moon"}, "c1"), ("add", {}, "c2"))]
     script += [calls(("add", {}, f"c{n}")) for n in range(3, 9)]
     add = tool("Add", name="add")(lambda: "5")

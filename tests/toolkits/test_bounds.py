@@ -1,4 +1,4 @@
-"""Bounds: input that is small for its sender and huge for its reader costs little here."""
+"""Bounds: compact input that expands to a huge size uses limited resources."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-EXPECTED = {  # a bomb -> a word of the text that the model receives
+EXPECTED = {  # a bomb, and a word of the text returned to the model
     "a_line_of_a_gigabyte": "huge:1:needle",
     "a_file_of_line_ends": "offset=",
     "ten_edits_that_each_make_ten_of_one": "limit",
@@ -27,12 +27,12 @@ EXPECTED = {  # a bomb -> a word of the text that the model receives
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory as Linux counts it")
 @pytest.mark.parametrize("bomb", EXPECTED)
-def test_a_bomb_costs_little_memory_and_time_and_leaves_the_event_loop_free(bomb, tmp_path):
+def test_a_bomb_uses_little_memory_and_time_and_does_not_block_the_event_loop(bomb, tmp_path):
     line = [sys.executable, "-m", "tests.doubles.bombs", bomb, str(tmp_path)]
     done = subprocess.run(line, cwd=Path(__file__).parents[2], capture_output=True, check=True)
     cost = json.loads(done.stdout)
     assert EXPECTED[bomb] in cost["text"]
     assert cost["megabytes"] < 200
-    assert cost["cpu"] < 2  # seconds of this process, whatever else the machine does
+    assert cost["cpu"] < 2  # CPU seconds of this process, independent of the load of the machine
     assert cost["held"] < 0.3
     assert len(cost["text"]) < 110_000

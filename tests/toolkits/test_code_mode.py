@@ -1,4 +1,4 @@
-"""The recipe of code mode: programs of the model, whose calls keep all promises."""
+"""The recipe for code mode: programs written by the model, whose tool calls keep all guarantees."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ class Asking(recipe.CodeMode, Approval, Agent):
 
 
 def coder(code, *replies, kind=Coder, **settings):
-    """An agent whose model writes a program, and the list of the calls that ran."""
+    """Return an agent whose model writes a program, and a list of the executed calls."""
     ran = []
 
     @tool(read_only=True)
@@ -65,7 +65,7 @@ async def result_of(code, **settings):
     return agent.messages[2], ran
 
 
-async def test_a_program_calls_tools_in_parallel_and_the_model_reads_its_last_value():
+async def test_a_program_calls_tools_in_parallel_and_returns_its_last_value():
     code = """
 import asyncio
 seen = await asyncio.gather(*[look(at=at) for at in ("a", "bb", "ccc")])
@@ -97,7 +97,7 @@ await pay(amount=sum(each["price"] for each in seen))
         ("print('before')\n1 / 0", "before"),
     ],
 )
-async def test_an_error_is_readable(code, words):
+async def test_errors_of_a_program_are_returned_to_the_model(code, words):
     result, ran = await result_of(code)
     assert result.is_error
     assert words in result.text
@@ -136,13 +136,13 @@ async def test_time_memory_calls_and_output_are_bounded(code, words, monkeypatch
         "look.__globals__",
     ],
 )
-async def test_a_program_has_no_files_network_or_host_objects(code):
+async def test_a_program_has_no_access_to_files_network_or_host_objects(code):
     result, ran = await result_of(code)
     assert result.is_error
     assert ran == []
 
 
-async def test_a_large_result_of_a_call_is_complete_and_that_of_a_program_is_shortened():
+async def test_a_large_call_result_is_complete_and_a_large_program_result_is_truncated():
     @tool
     async def rows() -> list[dict[str, int]]:
         """Rows."""
@@ -165,8 +165,10 @@ async def test_equal_programs_have_equal_clocks_and_random_numbers():
 
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
 @pytest.mark.parametrize("restart", [False, True])
-async def test_an_approval_suspends_the_program_and_no_call_runs_twice(verdict, restart, tmp_path):
-    class Kept(Session, Asking): ...
+async def test_an_approval_request_suspends_the_program_and_no_call_runs_twice(
+    verdict, restart, tmp_path
+):
+    class SessionAgent(Session, Asking): ...
 
     code = """
 first = await look(at="a")
@@ -177,11 +179,11 @@ except RuntimeError as error:
 await look(at="z")
 [first["price"], paid]
 """
-    settings = {"kind": Kept, "session": "s", "session_dir": tmp_path}
+    settings = {"kind": SessionAgent, "session": "s", "session_dir": tmp_path}
     agent, ran = coder(code, "seen", **settings)
     with agent:
         result = await agent.run("go")
-        assert (result.stop_reason, [each.name for each in result.pending]) == (
+        assert (result.stop_reason, [call.name for call in result.pending]) == (
             "needs_approval",
             ["pay"],
         )
@@ -205,7 +207,7 @@ await look(at="z")
     assert ("paid 5" if verdict == "allow" else "Not today.") in outcome
 
 
-async def test_a_program_cannot_catch_a_request_for_approval_and_act_on():
+async def test_a_program_cannot_catch_an_approval_request_and_continue():
     code = """
 try:
     await pay(amount=5)
@@ -237,7 +239,7 @@ async def test_limits_count_the_calls_of_a_program():
     assert len(ran) == 2
 
 
-async def test_a_cancelled_run_ends_the_call_of_a_program():
+async def test_a_cancelled_run_cancels_the_call_of_a_program():
     started, ended = asyncio.Event(), []
 
     @tool
@@ -263,7 +265,7 @@ async def test_a_cancelled_run_ends_the_call_of_a_program():
     assert "wait({}): Interrupted" in agent.messages[2].text
 
 
-async def test_a_question_of_a_tool_is_answered_inside_of_a_program():
+async def test_a_tool_called_by_a_program_may_ask_a_question():
     @tool
     async def book(
         agent: Annotated[Loop, Depends(current_agent)],

@@ -1,4 +1,4 @@
-"""Variables of the environment in a config, and hiding what they hold."""
+"""Environment variables in config files, and masking of their values."""
 
 import json
 from base64 import b64encode
@@ -13,14 +13,14 @@ from agentloop.toolkits.environment import SHORTEST, Secrets, fill_in, mask, tex
 KEY = "k-12345/67+89"
 
 
-def test_variables_are_filled_in_as_json_texts(monkeypatch):
+def test_variables_are_inserted_as_json_strings(monkeypatch):
     monkeypatch.setenv("NAME", 'a "b"\n')
     text, secrets = fill_in('{"a": "<${NAME}>", "b": "${env:NAME}", "c": "$NAME ${}"}')
     assert json.loads(text) == {"a": '<a "b">', "b": 'a "b"', "c": "$NAME ${}"}
     assert secrets == {'a "b"'}
 
 
-def test_a_variable_that_is_not_set_has_its_default_or_is_named(monkeypatch):
+def test_an_unset_variable_has_its_default_or_is_named_in_the_error(monkeypatch):
     monkeypatch.setenv("EMPTY", "")
     assert fill_in("${NOT_SET:-info} ${EMPTY:-a/b} ${EMPTY}.") == ("info a/b .", {""})
     for place in ("${NOT_SET}", "${input:NOT_SET}"):
@@ -40,13 +40,13 @@ def test_a_variable_that_is_not_set_has_its_default_or_is_named(monkeypatch):
         "k-12345%2F67+89",
     ],
 )
-def test_a_secret_is_hidden_however_a_server_echoes_it(echo):
+def test_a_secret_is_masked_in_every_encoding_that_a_server_may_echo(echo):
     assert mask(f"no such key: {echo}!", [KEY]) == "no such key: ***!"
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=SHORTEST))
 @example('pa"ss w\\ord\\\\')
-def test_any_secret_is_hidden_in_any_encoding(secret):
+def test_any_secret_is_masked_in_any_encoding(secret):
     encodings = [secret, json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)]
     for encode in (quote, quote_plus):
         encodings += [encode(secret), encode(secret, safe="")]
@@ -54,11 +54,11 @@ def test_any_secret_is_hidden_in_any_encoding(secret):
         assert mask(f"<{encoded}>", [secret]).strip("<>'\"") == "***"
 
 
-def test_a_short_secret_stays_and_the_longer_of_two_is_hidden_whole():
+def test_a_short_secret_is_not_masked_and_the_longest_match_is_masked_completely():
     assert mask("a token, tokens-2", ["a", "token", "tokens", "tokens-2"]) == "a token, ***"
 
 
-def test_a_hostile_text_is_searched_as_fast_as_any():
+def test_masking_does_not_backtrack_on_hostile_text():
     for text, secret in (
         ("\\" * 1_000_000 + " x", "\\" * 10 + "x"),
         ("%2f" * 300_000 + " x", "/" * 10 + "x"),
@@ -66,7 +66,7 @@ def test_a_hostile_text_is_searched_as_fast_as_any():
         assert mask(text, [secret]) == text
 
 
-def test_a_document_is_hidden_too_as_it_is_and_as_each_encoder_writes_it():
+def test_a_long_document_is_masked_in_every_encoding():
     document = 'It says "é", / and more.\n' * 2_000
     as_json = json.dumps(document, ensure_ascii=False)
     echoes = [document, json.dumps(document), as_json, as_json.replace("/", r"\/"), repr(document)]
@@ -76,13 +76,13 @@ def test_a_document_is_hidden_too_as_it_is_and_as_each_encoder_writes_it():
         assert mask(f"<{echo}>", [document]).strip("<>'\"") == "***"
 
 
-def test_a_long_secret_that_repeats_itself_is_searched_as_fast_as_any():
+def test_masking_does_not_backtrack_on_a_long_repetitive_secret():
     text = "a/" * 500_000
     for secret in ("a/" * 400 + "b", "a/" * 1_500):
         assert mask(text, [secret]) == text.replace(secret, "***")
 
 
-def test_the_texts_in_a_url_are_not_its_host_and_its_login_is_also_as_a_header_has_it():
+def test_the_texts_in_a_url_exclude_the_host_and_include_the_basic_auth_value():
     header = b64encode(b"user:p@ss").decode()
     assert texts_in_url("https://user:p%40ss@h.com/s/mcp?key=a") - {"", "https"} == {
         *("user", "p%40ss", "p@ss", header, "s", "mcp", "key", "a")
@@ -91,5 +91,5 @@ def test_the_texts_in_a_url_are_not_its_host_and_its_login_is_also_as_a_header_h
     assert b64encode(b"token:").decode() in texts_in_url("https://token@h.com/mcp")
 
 
-def test_printing_secrets_shows_none():
+def test_the_repr_of_secrets_shows_no_secret():
     assert f"{Secrets([KEY])} {Secrets([KEY])!r}" == "<1 secrets> <1 secrets>"

@@ -1,4 +1,4 @@
-"""Files: an agent works in one folder, and no path leads out of it."""
+"""Files: an agent works in one folder, and no path leads outside of the folder."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def put(ws, path, content):
 
 
 def contents(folder):
-    """Everything in a folder: the ledger of what tools did."""
+    """Return everything in a folder, to verify the effects of tools."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -71,7 +71,7 @@ ESCAPES = [
 ]
 NAMES = ["", " ", "a", "a.txt", "é", "secret.txt", "out", "up", "\ud800", "\n", "\0"]
 STEPS = ["/", "//", "\\", ".", "..", "...", "..\\..", "%2e%2e", "\uff0e\uff0e", "~", "C:"]
-GLOBS = [  # a pattern, where to look, and what is found
+GLOBS = [  # a pattern, the folder to search, and the expected files
     ("*.py", ".", ["a.py", "b.py", "src/c.py", "src/deep/d.py"]),
     ("src/*.py", ".", ["src/c.py"]),
     ("src/**/*.py", ".", ["src/c.py", "src/deep/d.py"]),
@@ -99,7 +99,7 @@ pieces = st.lists(st.sampled_from(NAMES + STEPS) | st.text(max_size=4), max_size
 
 
 class TestWorkspace:
-    async def test_an_agent_works_in_the_folder(self, ws):
+    async def test_an_agent_reads_edits_and_writes_files_in_the_folder(self, ws):
         put(ws, "a.py", "x = 1\n")
         llm = ScriptedModel(
             call("read", path="a.py"),
@@ -113,7 +113,7 @@ class TestWorkspace:
         changing = dict.fromkeys(["write", "edit", "multi_edit"], (False, False))
         assert options == {**dict.fromkeys(["read", "glob", "grep"], (True, True)), **changing}
 
-    async def test_approval_asks_for_what_changes_a_file_and_for_nothing_else(self, ws):
+    async def test_only_tools_that_change_files_require_approval(self, ws):
         put(ws, "a.txt", "one")
         changes = [
             call("write", path="b.txt", content="x"),
@@ -125,11 +125,11 @@ class TestWorkspace:
             llm=ScriptedModel([*looks, *changes]), tools=ws.tools
         )
         pending = (await agent.run("go")).pending
-        assert [each.name for each in pending] == ["write", "edit", "multi_edit"]
+        assert [call.name for call in pending] == ["write", "edit", "multi_edit"]
         assert contents(ws.root) == {"a.txt": b"one"}
 
     @pytest.mark.parametrize("path", ESCAPES)
-    async def test_no_path_leaves_the_root_by_any_spelling(self, ws, tmp_path, path):
+    async def test_no_spelling_of_a_path_leaves_the_root(self, ws, tmp_path, path):
         before = contents(tmp_path)
         for attempt in (ws.write(path, "x"), ws.edit(path, "secret", "x"), ws.grep("secret", path)):
             assert await refused(attempt)
@@ -138,7 +138,7 @@ class TestWorkspace:
         assert contents(tmp_path) == before
 
     @posix
-    async def test_no_path_leaves_the_root_by_a_link_wherever_it_stands(self, ws, tmp_path):
+    async def test_no_link_at_any_position_of_a_path_leaves_the_root(self, ws, tmp_path):
         (ws.root / "file").symlink_to(tmp_path / "secret.txt")
         (ws.root / "folder").symlink_to(tmp_path)
         (ws.root / "deep").mkdir()
@@ -152,7 +152,7 @@ class TestWorkspace:
         assert contents(tmp_path) == before
 
     @posix
-    async def test_a_search_follows_no_link_and_links_inside_work_on(self, ws, tmp_path):
+    async def test_a_search_follows_no_links_and_links_inside_the_root_work(self, ws, tmp_path):
         (ws.root / "file.txt").symlink_to(tmp_path / "secret.txt")
         (ws.root / "folder").symlink_to(tmp_path)
         assert "No match for" in await ws.grep("secret")
@@ -166,20 +166,20 @@ class TestWorkspace:
 
     @posix
     @pytest.mark.parametrize("path", OF_GIT)
-    async def test_what_belongs_to_git_is_read_and_not_written_over_a_link_either(self, ws, path):
+    async def test_git_files_are_readable_and_not_writable_even_through_a_link(self, ws, path):
         put(ws, ".git/config", "old")
         (ws.root / "link").symlink_to(".git/config")
         (ws.root / "up").symlink_to(".git")
-        known = contents(ws.root)
+        before = contents(ws.root)
         assert await refused(ws.write(path, "new"))
-        assert contents(ws.root) == known
+        assert contents(ws.root) == before
         put(ws, path, "old")
         assert "old" in ws.read(path)
         for attempt in (ws.edit(path, "old", "new"), ws.write(path, "new")):
             assert "belongs to git" in await refused(attempt)
 
     @given(pieces, st.sampled_from(["/", "\\", "//", "/./"]), st.booleans())
-    def test_no_path_leaves_the_root_whatever_it_is_made_of(self, parts, separator, absolute):
+    def test_no_generated_path_leaves_the_root(self, parts, separator, absolute):
         with TemporaryDirectory() as folder:
             outside = Path(folder).resolve()
             (outside / "secret.txt").write_text("classified")
@@ -196,11 +196,11 @@ class TestWorkspace:
             assert rest == {"secret.txt"}
             assert (outside / "secret.txt").read_text() == "classified"
 
-    def test_lines_are_read_with_their_numbers_and_what_follows_is_said(self, ws):
+    def test_lines_are_read_with_numbers_and_a_hint_if_more_lines_follow(self, ws):
         nine = "     9\tline 9\n    10\tline 10"
         more = "\n[More lines follow: continue with offset=4.]"
         long = f"     1\t{'x' * 2000}[... of 1,000,000]\n     2\tend"
-        for content, options, shown in (
+        for content, options, expected in (
             ("one\ntwo\r\nthree", {}, "     1\tone\n     2\ttwo\n     3\tthree"),
             (TEN, {"offset": 9, "limit": 2}, nine),
             (TEN, {"offset": 3, "limit": 1}, f"     3\tline 3{more}"),
@@ -208,7 +208,7 @@ class TestWorkspace:
             ("", {}, "[a.txt is empty, or ends before line 1.]"),
         ):
             put(ws, "a.txt", content)
-            assert ws.read("a.txt", **options) == shown
+            assert ws.read("a.txt", **options) == expected
 
     @pytest.mark.parametrize(
         ("path", "problem"),
@@ -223,7 +223,7 @@ class TestWorkspace:
             pytest.param("pipe", "a pipe or a device", marks=posix),
         ],
     )
-    async def test_what_cannot_be_read_says_so_and_does_not_hang(self, ws, path, problem):
+    async def test_an_unreadable_path_is_an_error_and_does_not_hang(self, ws, path, problem):
         put(ws, "bin", b"\x7fELF\0\0")
         (ws.root / "folder").mkdir()
         if sys.platform != "win32":
@@ -237,7 +237,7 @@ class TestWorkspace:
         (ws.root / "huge").unlink()
         assert "No match for" in await ws.grep("xyz")
 
-    async def test_a_file_has_to_be_read_before_it_is_overwritten_and_after_it_changed(self, ws):
+    async def test_a_file_must_be_read_before_it_is_overwritten_and_again_after_a_change(self, ws):
         put(ws, "a.txt", "old")
         for text in ("old", "somebody else's"):
             put(ws, "a.txt", text)
@@ -248,13 +248,15 @@ class TestWorkspace:
         assert contents(ws.root) == {"a.txt": b"new"}
         put(ws, "b.txt", "one two")
         await ws.edit("b.txt", "one", "1")
-        assert "read it first" in await refused(ws.write("b.txt", "new")), "an edit reads nothing"
+        assert "read it first" in await refused(ws.write("b.txt", "new")), (
+            "an edit does not count as a read"
+        )
         ws.read("b.txt")
         await ws.edit("b.txt", "two", "2")
         await ws.write("b.txt", "new")
 
     @posix
-    async def test_modes_are_kept_and_a_read_only_file_is_left_alone(self, ws):
+    async def test_file_modes_are_preserved_and_a_read_only_file_is_not_changed(self, ws):
         target = put(ws, "run.sh", "old")
         target.chmod(0o750)
         await ws.edit("run.sh", "old", "new")
@@ -265,7 +267,7 @@ class TestWorkspace:
             assert "read-only" in await refused(work)
         assert contents(ws.root) == {"run.sh": b"new"}
 
-    async def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(self, ws, monkeypatch):
+    async def test_a_failed_write_leaves_only_the_old_file(self, ws, monkeypatch):
         put(ws, "a.txt", "old")
 
         def fail(*args, **kwargs):
@@ -275,7 +277,7 @@ class TestWorkspace:
         assert "No space left" in await refused(ws.edit("a.txt", "old", "new"))
         assert contents(ws.root) == {"a.txt": b"old"}
 
-    async def test_line_ends_and_bytes_that_are_no_text_stay(self, ws):
+    async def test_line_endings_and_undecodable_bytes_are_preserved(self, ws):
         for before, edits, after in (
             (b"x\ny\nx\n", [("x", "z", True)], b"z\ny\nz\n"),
             (b"1\r\n2\r\n3\r\n", [("1\n2", "a\nb"), ("3", "c\nd")], b"a\r\nb\r\nc\r\nd\r\n"),
@@ -286,13 +288,13 @@ class TestWorkspace:
                 await ws.edit("a.txt", *edit)
             assert contents(ws.root) == {"a.txt": after}
 
-    async def test_the_old_text_has_to_be_there_once(self, ws):
+    async def test_the_old_text_must_occur_exactly_once(self, ws):
         put(ws, "a.txt", "x\ny\nx\n")
         for old, problem in {"x": "2 times", "w": "not in a.txt", "": "is empty"}.items():
             assert problem in await refused(ws.edit("a.txt", old, "z"))
         assert contents(ws.root) == {"a.txt": b"x\ny\nx\n"}
 
-    async def test_several_edits_are_made_in_order_all_of_them_or_none(self, ws):
+    async def test_several_edits_are_applied_in_order_and_all_or_none(self, ws):
         put(ws, "a.txt", b"one\r\ntwo\r\nthree\r\n")
 
         async def edit(*pairs):
@@ -301,23 +303,23 @@ class TestWorkspace:
             await Agent(llm=llm, tools=ws.tools).query("go")
             return llm.requests[1].messages[-1].text
 
-        said = await edit(("one", "1\n2"), ("2\ntwo", "II"), ("three", "3"))
-        assert said == "Edited a.txt: 3 replaced."
+        reply = await edit(("one", "1\n2"), ("2\ntwo", "II"), ("three", "3"))
+        assert reply == "Edited a.txt: 3 replaced."
         assert contents(ws.root) == {"a.txt": b"1\r\nII\r\n3\r\n"}
-        said = await edit(("1", "one"), ("II", ""), ("four", "4"))
-        assert said.startswith("'four' is not in a.txt.")
+        reply = await edit(("1", "one"), ("II", ""), ("four", "4"))
+        assert reply.startswith("'four' is not in a.txt.")
         assert "2 times" in await edit(("1", "3"), ("3", "4"))
         assert contents(ws.root) == {"a.txt": b"1\r\nII\r\n3\r\n"}
 
-    @pytest.mark.parametrize(("pattern", "path", "found"), GLOBS)
-    async def test_glob_knows_these_patterns(self, ws, pattern, path, found):
+    @pytest.mark.parametrize(("pattern", "path", "expected"), GLOBS)
+    async def test_glob_supports_these_patterns(self, ws, pattern, path, expected):
         for name in ("b.py", "a.py", "src/c.py", "src/deep/d.py", "src/deep/e.md"):
             put(ws, name, "")
         for name in (".github/ci.yml", ".git/a.py", "node_modules/a.py"):
             put(ws, name, "")
-        assert (await ws.glob(pattern, path)).splitlines() == found
+        assert (await ws.glob(pattern, path)).splitlines() == expected
 
-    async def test_grep_finds_lines(self, ws):
+    async def test_grep_returns_matching_lines(self, ws):
         put(ws, "a.py", "def one():\n    pass\r\n")
         put(ws, "src/b.py", "# DEF\ndef two():\n")
         put(ws, "src/c.txt", "def three\n")
@@ -327,22 +329,24 @@ class TestWorkspace:
         put(ws, "-e", "--files\n")
         assert await ws.grep("^def", glob="*.py") == "a.py:1:def one():\nsrc/b.py:2:def two():"
         assert await ws.grep("pass$") == "a.py:2:    pass"
-        said = await ws.grep("def", "src/b.py", ignore_case=True)
-        assert said == "src/b.py:1:# DEF\nsrc/b.py:2:def two():"
+        matches = await ws.grep("def", "src/b.py", ignore_case=True)
+        assert matches == "src/b.py:1:# DEF\nsrc/b.py:2:def two():"
         assert await ws.grep("three", "src") == "src/c.txt:1:def three"
-        assert "No match for" in await ws.grep("four"), "in what is binary, or not ours"
+        assert "No match for" in await ws.grep("four"), (
+            "binary files and ignored folders are skipped"
+        )
         assert await ws.grep("--files", "-e") == "-e:1:--files", "a pattern is never an option"
         for pattern in ("(", "[z-a]", "*"):
             assert re.search("re.error|PatternError", await ws.grep(pattern))
 
-    async def test_long_lines_and_many_lines_are_cut(self, ws, monkeypatch):
+    async def test_long_lines_and_many_lines_are_truncated(self, ws, monkeypatch):
         monkeypatch.setattr(files, "MAX_FOUND", 2)
         put(ws, "a", "word" + "x" * 5_000_000 + "\n" + "word\n" * 100_000)
         text = await ws.grep("word")
         assert "More than 2" in text
         assert len(text) < 1000
 
-    async def test_a_regex_that_backtracks_for_ever_is_stopped(self, ws):
+    async def test_a_catastrophically_backtracking_regex_is_stopped(self, ws):
         put(ws, "evil", "a" * 60 + "!\n")
         (tool := ws.grep).timeout = 0.5
         llm = ScriptedModel(call("grep", pattern="^(a+)+$"), "done")

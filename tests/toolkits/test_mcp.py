@@ -1,4 +1,4 @@
-"""MCP: servers of other projects over stdio and HTTP, and a hostile one."""
+"""MCP: third-party servers over stdio and HTTP, and a hostile server."""
 
 import asyncio
 import json
@@ -40,11 +40,11 @@ NODE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "agentl
 
 
 def command(name):
-    """The path of a server's command, or a skipped test."""
-    here = f"{Path(sys.executable).parent}{os.pathsep}{NODE / '.bin'}{os.pathsep}"
-    if (found := shutil.which(name, path=here + os.environ["PATH"])) is None:
+    """Return the path of a server's command, or skip the test."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{NODE / '.bin'}{os.pathsep}"
+    if (program := shutil.which(name, path=path + os.environ["PATH"])) is None:
         pytest.skip(f"{name} is not installed; .ci/run installs it")
-    return found
+    return program
 
 
 @asynccontextmanager
@@ -66,13 +66,13 @@ def is_running(pid):
 
 @pytest.fixture
 def hostile(tmp_path):
-    """Opens the hostile server; afterwards none of its processes is left."""
+    """Start the hostile server; on teardown, verify that no process remains."""
     pids = tmp_path / "pids"
     yield lambda mode, *args, **more: opened(
         command=sys.executable, args=[HOSTILE, mode, str(pids), *args], **more
     )
     while any(map(is_running, pids.read_text().split())):
-        time.sleep(0.01)  # they are killed, and die soon: this test's own time limit bounds it
+        time.sleep(0.01)  # killed processes end soon; the time limit of the test bounds the wait
 
 
 async def result_of(server, kind):
@@ -85,11 +85,11 @@ def named(tools, name):
     return next(tool for tool in tools if tool.name == name)
 
 
-async def test_the_time_and_the_git_server_answer_over_stdio(tmp_path):
+async def test_the_time_and_git_servers_work_over_stdio(tmp_path):
     async with mcp_tools(command("mcp-server-time")) as tools:
         now = named(tools, "mcp__get_current_time")
-        said = text_of(await now.execute({"timezone": "UTC"}))
-        assert json.loads(said)["timezone"] == "UTC"
+        text = text_of(await now.execute({"timezone": "UTC"}))
+        assert json.loads(text)["timezone"] == "UTC"
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "a.txt").write_text("one\n")
     async with mcp_tools(command("mcp-server-git"), name="git") as tools:
@@ -110,7 +110,7 @@ async def test_the_filesystem_server_works_in_an_agent(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["stdio", "streamableHttp", "sse"])
-async def test_the_everything_server_over_each_transport(kind):
+async def test_the_everything_server_works_over_each_transport(kind):
     program, process = command("mcp-server-everything"), None
     place = {"command": program, "args": [kind]}
     if kind != "stdio":
@@ -150,10 +150,11 @@ async def test_the_everything_server_over_each_transport(kind):
         ),
     ],
 )
-async def test_names_are_legal_never_collide_and_are_chosen(hostile, chosen, names):
+async def test_tool_names_are_valid_unique_and_selectable(hostile, chosen, names):
     async with hostile("good", **chosen) as server:
         assert [tool.name for tool in server.tools] == names
-        assert not any(tool.read_only for tool in server.tools)  # approvals do not trust a server
+        # hints of a server do not affect approvals
+        assert not any(tool.read_only for tool in server.tools)
 
 
 @pytest.mark.parametrize(
@@ -171,13 +172,13 @@ async def test_names_are_legal_never_collide_and_are_chosen(hostile, chosen, nam
         ("good", "empty", "The server gave no reason for the failure."),
     ],
 )
-async def test_a_result_is_what_the_model_can_read(hostile, mode, kind, text):
+async def test_results_of_each_type_are_converted_to_readable_text(hostile, mode, kind, text):
     async with hostile(mode) as server:
         message = await result_of(server, kind)
     assert (message.text, message.is_error) == (text, kind in ("error", "empty"))
 
 
-async def test_an_image_is_one_and_a_long_result_loses_its_middle(hostile):
+async def test_an_image_stays_an_image_and_a_long_result_is_truncated_in_the_middle(hostile):
     async with hostile("good") as server:
         for kind in ("image", "picture"):
             image = await result_of(server, kind)
@@ -185,28 +186,28 @@ async def test_an_image_is_one_and_a_long_result_loses_its_middle(hostile):
         assert len((await result_of(server, "long")).text) < 101_000
 
 
-async def test_no_secret_shows_in_an_error_and_no_variable_is_inherited(hostile, monkeypatch):
+async def test_errors_contain_no_secrets_and_no_variables_are_inherited(hostile, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-inherited")
     monkeypatch.setenv("TOKEN", "tk-67890 !")
     args = "--token=${TOKEN}", "--plain"
     async with hostile("good", *args, env={"KEY": "sk-12345", "N": "one"}) as server:
-        given = json.loads((await result_of(server, "env")).text)
+        env = json.loads((await result_of(server, "env")).text)
         assert (await result_of(server, "args")).text == "--token=*** --plain"
         assert (await result_of(server, "texts")).text == "one\ntwo"
         with pytest.raises(MCPError, match=r"dying with \*\*\*") as died:
             await server.tools[0].execute({"kind": "die"})
         assert (await result_of(server, "texts")).is_error
-        shown = f"{died.value} {server.config!r} {server.config}"
-    assert (given["KEY"], "OPENAI_API_KEY" in given) == ("sk-12345", False)
-    assert not [each for each in ("sk-1", "67890", "inherited") if each in shown]
+        texts = f"{died.value} {server.config!r} {server.config}"
+    assert (env["KEY"], "OPENAI_API_KEY" in env) == ("sk-12345", False)
+    assert not [secret for secret in ("sk-1", "67890", "inherited") if secret in texts]
 
 
-async def test_a_key_in_a_url_or_a_header_does_not_show():
+async def test_keys_in_a_url_or_a_header_are_masked():
     url = "http://127.0.0.1:9/s/path-secret/mcp?key=query%2Fsecret"
     config = MCPConfig(url=url, headers={"A": "Bearer head-secret"})
     server = MCPServer("one", config, {"variable"})
-    said = mask(f"{url} with head-secret, key=query/secret, variable", server.secrets)
-    assert said == "http://127.0.0.1:9/s/***/mcp?key=*** with ***, key=***, ***"
+    masked = mask(f"{url} with head-secret, key=query/secret, variable", server.secrets)
+    assert masked == "http://127.0.0.1:9/s/***/mcp?key=*** with ***, key=***, ***"
     with pytest.raises(MCPError, match="MCP server 'fake': ") as refused:
         async with opened(url=config.url, headers=config.headers):
             pass
@@ -214,7 +215,7 @@ async def test_a_key_in_a_url_or_a_header_does_not_show():
 
 
 @pytest.mark.parametrize("kind", ["sse", "http"])
-async def test_the_password_of_a_url_reaches_the_server_and_no_error_or_log(kind, caplog):
+async def test_the_password_in_a_url_is_sent_to_the_server_and_not_to_errors_or_logs(kind, caplog):
     requests = []
 
     async def refuse(reader, writer):
@@ -238,9 +239,9 @@ async def test_the_password_of_a_url_reaches_the_server_and_no_error_or_log(kind
 
 
 @pytest.mark.parametrize("kind", ["sse", "http"])
-async def test_no_part_of_a_long_token_shows_in_an_error_that_is_cut(kind):
+async def test_a_truncated_error_contains_no_part_of_a_long_token(kind):
     token = "".join(f"{number:05}" for number in range(200))
-    headers = {"Authorization": f"Bearer {token}\n"}  # no legal header, and the error quotes it
+    headers = {"Authorization": f"Bearer {token}\n"}  # an invalid header value, quoted in the error
     listening = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     async with listening:
@@ -250,39 +251,39 @@ async def test_no_part_of_a_long_token_shows_in_an_error_that_is_cut(kind):
     assert token[:20] not in f"{refused.value}"
 
 
-async def test_printing_a_server_shows_no_secret():
+async def test_the_repr_of_a_server_shows_no_secret():
     config = MCPConfig(url="http://me:pass-word@h/mcp", headers={"A": "Bearer head-secret"})
     server = MCPServer("one", config, {"variable"})
-    shown = f"{vars(server)} {config!r} {config}"
-    assert not [each for each in ("pass-word", "head-secret", "variable") if each in shown]
+    text = f"{vars(server)} {config!r} {config}"
+    assert not [secret for secret in ("pass-word", "head-secret", "variable") if secret in text]
 
 
-async def test_a_call_that_hangs_ends_with_its_timeout(hostile):
+async def test_a_hanging_call_ends_with_its_timeout(hostile):
     async with hostile("good", timeout=0.2) as server:
         message = await result_of(server, "hang")
     assert (message.is_error, "0.2 seconds" in message.text) == (True, True)
 
 
-async def test_a_server_that_dies_in_a_call_leaves_open_what_the_call_did(hostile):
+async def test_a_call_has_an_unknown_outcome_if_its_server_dies(hostile):
     async with hostile("good") as server:
-        said = (await result_of(server, "die")).text
-    assert "Connection closed; the call may have had effects; stderr: dying" in said
+        text = (await result_of(server, "die")).text
+    assert "Connection closed; the call may have had effects; stderr: dying" in text
 
 
-async def test_tools_say_so_if_their_server_was_closed(hostile):
+async def test_a_call_to_a_closed_server_is_an_error(hostile):
     async with hostile("good") as server:
         assert server.tools
     assert "was closed" in (await result_of(server, "texts")).text
 
 
-async def test_a_server_that_has_died_is_noticed_before_the_next_call(hostile):
+async def test_a_terminated_server_is_detected_before_the_next_call(hostile):
     async with hostile("good") as server:
         await result_of(server, "die")
-        while server.error is None:  # this test's own time limit bounds it
+        while server.error is None:  # bounded by the time limit of the test
             await asyncio.sleep(0.01)
-        said = (await result_of(server, "texts")).text
-    assert "connection has ended" in said
-    assert "effects" not in said  # the call was not sent
+        text = (await result_of(server, "texts")).text
+    assert "connection has ended" in text
+    assert "effects" not in text  # the call was not sent
 
 
 async def test_a_tool_with_an_unusable_schema_is_skipped_with_a_warning(hostile, caplog):
@@ -295,22 +296,22 @@ async def test_a_tool_with_an_unusable_schema_is_skipped_with_a_warning(hostile,
         assert any(name in message for message in skipped), name
 
 
-async def test_a_result_of_tiny_parts_keeps_to_the_limit_of_results(hostile):
+async def test_the_number_of_parts_in_a_result_is_limited(hostile):
     async with hostile("good") as server:
         message = await result_of(server, "parts")
     assert len(message.content) == 1001
     assert len(message.text) < 20_000
 
 
-async def test_a_server_whose_message_is_too_long_is_disconnected(hostile):
+async def test_a_server_that_sends_an_oversized_message_is_disconnected(hostile):
     async with hostile("good") as server:
         assert "effects" in (await result_of(server, "flood")).text
-        while server.error is None:  # this test's own time limit bounds it
+        while server.error is None:  # bounded by the time limit of the test
             await asyncio.sleep(0.01)
         assert "longer than" in (await result_of(server, "texts")).text
 
 
-async def test_a_changed_list_counts_from_the_next_turn_on(hostile):
+async def test_a_changed_tool_list_applies_from_the_next_turn(hostile):
     async with hostile("good") as server:
         llm = ScriptedModel(call("fake__echo", kind="change"), "first", "second")
         agent = type("Asking", (MCPTools, Agent), {})(llm=llm, mcp_servers=[server])
@@ -322,7 +323,7 @@ async def test_a_changed_list_counts_from_the_next_turn_on(hostile):
     assert llm.requests[-1].tools[0].description == "Echo louder."
 
 
-async def test_a_server_that_speaks_only_the_newest_version_works_and_tells_of_changes(hostile):
+async def test_a_server_with_only_the_newest_version_works_and_reports_changed_tools(hostile):
     async with hostile("newest") as server:
         assert server.client.protocol_version == "2026-07-28"
         assert (await result_of(server, "texts")).text == "one\ntwo"
@@ -332,7 +333,7 @@ async def test_a_server_that_speaks_only_the_newest_version_works_and_tells_of_c
         assert server.tools[0].description == "Echo louder."
 
 
-async def test_a_server_that_ends_when_it_is_asked_for_the_newest_version_is_not_asked(hostile):
+async def test_the_newest_version_is_not_requested_from_a_server_that_would_exit(hostile):
     async with hostile("oldest") as server:
         assert (await result_of(server, "texts")).text == "one\ntwo"
 
@@ -340,7 +341,7 @@ async def test_a_server_that_ends_when_it_is_asked_for_the_newest_version_is_not
 # ---- elicitation
 
 
-class Kept(Session, Agent):
+class SessionAgent(Session, Agent):
     session_fsync = False
 
 
@@ -348,8 +349,8 @@ class Asking(Approval, Agent):
     approval_rules = (Rule("allow"),)
 
 
-def asked(server, kind, cls=Agent, *replies, **settings):
-    """An agent whose model makes a call in which the server asks the user."""
+def asking_agent(server, kind, cls=Agent, *replies, **settings):
+    """Return an agent whose model makes a call in which the server asks the user."""
     llm = ScriptedModel(call("fake__echo", kind=kind), "seen", *replies)
     return cls(llm=llm, tools=server.tools, **settings)
 
@@ -357,7 +358,7 @@ def asked(server, kind, cls=Agent, *replies, **settings):
 @pytest.mark.parametrize("cls", [Agent, Asking])
 async def test_a_form_ends_the_run_and_its_answer_continues_the_call(hostile, cls):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, "form", cls)
+        agent = asking_agent(server, "form", cls)
         result = await agent.run("go")
         assert result.stop_reason == "needs_answer"
         [question] = result.pending
@@ -365,7 +366,7 @@ async def test_a_form_ends_the_run_and_its_answer_continues_the_call(hostile, cl
         assert question.parsed["server"] == "fake"
         assert question.parsed["question"] == "Which date?"
         assert {*question.parsed["form"]["properties"]} == {"date", "guests"}
-        assert (await agent.run()).pending == result.pending, "nobody has answered"
+        assert (await agent.run()).pending == result.pending, "the question has no answer"
         agent.answer(question.id, {"date": "tomorrow", "guests": 4})
         assert agent.pending == ()
         assert (await agent.run()).text == "seen"
@@ -397,7 +398,7 @@ async def test_a_form_ends_the_run_and_its_answer_continues_the_call(hostile, cl
 )
 async def test_an_answer_is_a_dict_a_text_or_a_refusal(hostile, kind, answer, expected):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, kind)
+        agent = asking_agent(server, kind)
         [question] = (await agent.run("go")).pending
         if kind == "url":
             assert question.parsed["url"] == "https://bank.example/login?id=7"
@@ -409,7 +410,7 @@ async def test_an_answer_is_a_dict_a_text_or_a_refusal(hostile, kind, answer, ex
 @pytest.mark.parametrize("kind", ["two", "rounds"])
 async def test_several_questions_are_asked_one_after_another(hostile, kind):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, kind)
+        agent = asking_agent(server, kind)
         result = await agent.run("go")
         for text in ("First?", "Second?"):
             [question] = result.pending
@@ -419,7 +420,7 @@ async def test_several_questions_are_asked_one_after_another(hostile, kind):
         assert result.text == "seen"
         answers = json.loads(agent.messages[2].text)
         assert answers["requests"] == {"two": 2, "rounds": 3}[kind]
-        assert [each["content"] for each in answers["answers"].values()] == [
+        assert [answer["content"] for answer in answers["answers"].values()] == [
             {"a": "First?"},
             {"b": "Second?"},
         ]
@@ -436,9 +437,9 @@ async def test_several_questions_are_asked_one_after_another(hostile, kind):
         ("{", "JSON"),
     ],
 )
-async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(hostile, answer, field):
+async def test_an_answer_that_does_not_match_the_form_is_requested_again(hostile, answer, field):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, "form")
+        agent = asking_agent(server, "form")
         [question] = (await agent.run("go")).pending
         agent.answer(question.id, answer)
         [question] = (await agent.run()).pending
@@ -448,24 +449,24 @@ async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(hostile, 
         assert json.loads(agent.messages[2].text)["requests"] == 2, "the first answer was not sent"
 
 
-async def test_the_answer_may_come_in_another_process(hostile, tmp_path):
+async def test_a_question_may_be_answered_in_another_process(hostile, tmp_path):
     settings = {"session": "s", "session_dir": tmp_path}
     async with hostile("newest", elicitation=True) as server:
-        with asked(server, "one", Kept, **settings) as agent:
+        with asking_agent(server, "one", SessionAgent, **settings) as agent:
             assert (await agent.run("go")).stop_reason == "needs_answer"
     async with hostile("newest", elicitation=True) as server:
-        with Kept(llm=ScriptedModel("seen"), tools=server.tools, **settings) as agent:
+        with SessionAgent(llm=ScriptedModel("seen"), tools=server.tools, **settings) as agent:
             [question] = agent.pending
             agent.answer(question.id, "tomorrow")
             assert (await agent.run()).text == "seen"
             assert json.loads(agent.messages[2].text)["requests"] == 1, "in this process"
 
 
-async def test_an_approved_call_is_not_judged_again_after_its_question(hostile):
+async def test_an_approved_call_does_not_require_approval_again_after_its_question(hostile):
     class Reviewed(Approval, Agent): ...
 
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, "one", Reviewed)
+        agent = asking_agent(server, "one", Reviewed)
         result = await agent.run("go")
         assert result.stop_reason == "needs_approval"
         agent.decide(result.pending[0].id, "allow")
@@ -476,9 +477,9 @@ async def test_an_approved_call_is_not_judged_again_after_its_question(hostile):
         assert json.loads(agent.messages[2].text)["requests"] == 2
 
 
-async def test_a_question_that_a_prompt_closes_leaves_an_unknown_outcome(hostile):
+async def test_a_question_closed_by_a_prompt_has_an_unknown_outcome(hostile):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, "form")
+        agent = asking_agent(server, "form")
         [question] = (await agent.run("go")).pending
         assert (await agent.run("never mind")).text == "seen"
         assert agent.messages[2].text == OUTCOME_UNKNOWN
@@ -487,9 +488,9 @@ async def test_a_question_that_a_prompt_closes_leaves_an_unknown_outcome(hostile
             agent.answer(question.id, "late")
 
 
-async def test_a_call_that_dies_with_its_answer_is_not_sent_again(hostile):
+async def test_a_call_whose_server_dies_after_the_answer_is_not_sent_again(hostile):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, "kill", Agent, "again")
+        agent = asking_agent(server, "kill", Agent, "again")
         [question] = (await agent.run("go")).pending
         agent.answer(question.id, "tomorrow")
         assert (await agent.run()).text == "seen"
@@ -500,10 +501,10 @@ async def test_a_call_that_dies_with_its_answer_is_not_sent_again(hostile):
 
 async def test_a_killed_process_does_not_send_an_answer_twice(hostile):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, "one")
+        agent = asking_agent(server, "one")
         [question] = (await agent.run("go")).pending
         agent.answer(question.id, "tomorrow")
-        agent.record(ToolStart(question.id))  # and here the process dies
+        agent.record(ToolStart(question.id))  # the process is killed here
         assert (await agent.run()).text == "seen"
         assert agent.messages[2].text == OUTCOME_UNKNOWN
 
@@ -517,49 +518,49 @@ async def test_a_killed_process_does_not_send_an_answer_twice(hostile):
         ("large", "200,000"),
     ],
 )
-async def test_other_questions_are_errors(hostile, kind, text):
+async def test_unsupported_requests_of_a_server_are_errors(hostile, kind, text):
     async with hostile("newest", elicitation=True) as server:
-        agent = asked(server, kind)
+        agent = asking_agent(server, kind)
         assert (await agent.run("go")).text == "seen"
         assert agent.messages[2].is_error
         assert text in agent.messages[2].text
 
 
 @pytest.mark.parametrize("elicitation", [True, False])
-async def test_a_server_may_ask_to_be_asked_again_until_the_timeout(hostile, elicitation):
+async def test_a_server_may_request_repeated_calls_until_the_timeout(hostile, elicitation):
     async with hostile("newest", elicitation=elicitation) as server:
         assert json.loads((await result_of(server, "again")).text)["requests"] == 2
     async with hostile("newest", elicitation=elicitation, timeout=4) as server:
         assert "not finished within 4 seconds" in (await result_of(server, "endless")).text
 
 
-async def test_a_server_with_older_versions_only_works_and_asks_nothing(hostile):
+async def test_a_server_with_only_older_versions_works_without_questions(hostile):
     async with hostile("good", elicitation=True) as server:
         assert (await result_of(server, "texts")).text == "one\ntwo"
 
 
 @pytest.mark.parametrize("tool_class", [MCPTool, AskingTool])
-async def test_without_the_setting_a_question_is_an_error(hostile, tool_class):
+async def test_a_question_is_an_error_if_elicitation_is_disabled(hostile, tool_class):
     async with hostile("newest", tool_class=tool_class) as server:
-        agent = asked(server, "form")
+        agent = asking_agent(server, "form")
         assert (await agent.run("go")).text == "seen"
         assert agent.messages[2].is_error
         assert "elicitation" in agent.messages[2].text.lower()
 
 
-async def test_the_setting_requires_a_class_that_answers_and_the_error_names_the_recipe():
+async def test_elicitation_requires_a_tool_class_and_the_error_names_the_recipe():
     with pytest.raises(ValueError, match=r"fake.*tool_class.*recipes/mcp_questions\.py"):
         async with mcp_tools("x", name="fake", elicitation=True):
             pass
 
 
-async def test_what_a_server_says_of_its_tools_counts_if_its_config_trusts_it(hostile):
+async def test_hints_of_a_server_are_used_if_its_config_trusts_them(hostile):
     async with hostile("good", trust_hints=True) as server:
         assert [tool.own_name for tool in server.tools if tool.read_only] == ["a.b"]
 
 
-class KeptTokens:
-    """Tokens that an earlier login has left, as a `TokenStorage` of the package."""
+class StoredTokens:
+    """A `TokenStorage` of the package with a token from an earlier login."""
 
     def __init__(self, token):
         self.token = token
@@ -574,7 +575,7 @@ class KeptTokens:
 
 
 @pytest.mark.parametrize("kind", ["sse", "http"])
-async def test_a_login_of_the_package_is_used_with_the_tokens_that_it_has_kept(kind):
+async def test_an_oauth_login_with_stored_tokens_is_used(kind):
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata
 
@@ -588,17 +589,17 @@ async def test_a_login_of_the_package_is_used_with_the_tokens_that_it_has_kept(k
     listening = await asyncio.start_server(refuse, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
     about_me = OAuthClientMetadata(redirect_uris=["http://127.0.0.1:9/"])
-    login = OAuthClientProvider(url, about_me, KeptTokens("kept-token"))
+    login = OAuthClientProvider(url, about_me, StoredTokens("stored-token"))
     async with listening:
         with pytest.raises(MCPError) as refused:
             async with mcp_tools(url, auth=login, type=kind):
                 pass
-    assert b"Authorization: Bearer kept-token" in requests[0]
-    assert "kept-token" not in f"{refused.value}"
+    assert b"Authorization: Bearer stored-token" in requests[0]
+    assert "stored-token" not in f"{refused.value}"
 
 
-class Keeper:
-    """Keeps tokens and the client's registration, as a program would in a file."""
+class TokenStore:
+    """Stores tokens and the client registration in memory, like a program in a file."""
 
     tokens = client = None
 
@@ -615,14 +616,14 @@ class Keeper:
         self.client = client_info
 
 
-async def test_a_login_is_asked_for_once_and_its_token_kept():
+async def test_a_login_is_requested_once_and_its_token_is_stored():
     pytest.importorskip("uvicorn")
     from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata
 
     from ..doubles.oauth_server import oauth_server
 
-    pages, keeper = [], Keeper()
+    pages, store = [], TokenStore()
     about_me = OAuthClientMetadata(
         redirect_uris=["http://127.0.0.1:9/back"], token_endpoint_auth_method="none"
     )
@@ -633,40 +634,38 @@ async def test_a_login_is_asked_for_once_and_its_token_kept():
     async def await_answer():
         async with httpx.AsyncClient() as browser:
             back = (await browser.get(pages[-1])).headers["location"]
-        given = httpx.URL(back).params
-        return AuthorizationCodeResult(code=given["code"], state=given["state"])
+        params = httpx.URL(back).params
+        return AuthorizationCodeResult(code=params["code"], state=params["state"])
 
     async with oauth_server() as server:
-        for _ in range(2):  # programs, one after the other
+        for _ in range(2):  # two consecutive programs
             url = f"{server.url}/mcp"
-            login = OAuthClientProvider(url, about_me, keeper, open_page, await_answer)
+            login = OAuthClientProvider(url, about_me, store, open_page, await_answer)
             async with mcp_tools(url, auth=login) as [whoami]:
                 assert text_of(await whoami.execute({})) == "you"
         assert (len(pages), len(server.tokens)) == (1, 1)
-        assert keeper.tokens.access_token == server.tokens[0]
+        assert store.tokens.access_token == server.tokens[0]
         with pytest.raises(MCPError):
             async with mcp_tools(url):
                 pass
 
 
-async def test_a_server_that_ends_at_once_says_why(hostile):
+async def test_a_server_that_exits_at_once_is_an_error_with_the_reason(hostile):
     with pytest.raises(MCPError, match="no licence found"):
         async with hostile("exit"):
             pass
 
 
-async def test_a_server_that_takes_too_long_to_start_says_the_limit_and_what_to_set(hostile):
+async def test_a_start_timeout_is_an_error_that_names_the_limit_and_the_setting(hostile):
     limit = "not started within 0.5 seconds: set start_timeout"
     with pytest.raises(MCPError, match=limit):
         async with hostile("mute", start_timeout=0.5):
             pass
-    assert (
-        MCPConfig().start_timeout == 60
-    )  # `npx -y` took up to 56 s where nothing was in its cache
+    assert MCPConfig().start_timeout == 60  # `npx -y` took up to 56 s with an empty cache
 
 
 @pytest.mark.parametrize("mode", ["stubborn", "leaves"])
-async def test_no_process_is_left_of_a_server_that_ignores_signals_or_has_children(hostile, mode):
+async def test_a_server_that_ignores_signals_or_has_children_leaves_no_processes(hostile, mode):
     async with hostile(mode) as server:
         assert server.tools
 
@@ -684,22 +683,22 @@ async def test_a_cancelled_start_leaves_no_process(hostile, tmp_path):
         await task
 
 
-async def test_a_file_of_servers_starts_those_that_it_can(hostile, tmp_path, monkeypatch):
+async def test_servers_in_a_file_start_even_if_others_fail(hostile, tmp_path, monkeypatch):
     monkeypatch.setenv("MODE", "good")
     entry = {"command": sys.executable, "args": [HOSTILE, "${MODE}", str(tmp_path / "pids")]}
     broken = {"command": str(tmp_path / "nowhere")}
     path, servers = tmp_path / "mcp.json", {"one": entry, "two": broken}
     path.write_text(json.dumps({"mcpServers": {**servers, "three": entry | {"enabled": False}}}))
     async with mcp_servers(path) as servers:
-        assert [each.name for each in servers] == ["one", "two"]
-        assert [bool(each.tools) for each in servers] == [True, False]
+        assert [server.name for server in servers] == ["one", "two"]
+        assert [bool(server.tools) for server in servers] == [True, False]
         assert servers[0].error is None
         assert "'two'" in str(servers[1].error)
         assert "nowhere" in str(servers[1].error)
         assert servers[0].tools[0].name == "one__echo"
 
 
-async def test_keys_that_other_programs_write_are_read(hostile, tmp_path):
+async def test_config_keys_of_other_programs_are_read(hostile, tmp_path):
     cline = {"type": "stdio", "disabled": False, "timeout": 60, "autoApprove": ["echo"]}
     kiro = {"disabledTools": ["a*", "x*"]}
     async with hostile("good", **cline, **kiro) as server:
@@ -716,7 +715,7 @@ async def test_keys_that_other_programs_write_are_read(hostile, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "problem"),
     [
         ({"command": "x", "args": "-v"}, "mcpServers.bad.args"),
         ("mcp-server-git", "mcpServers.bad"),
@@ -743,26 +742,26 @@ async def test_keys_that_other_programs_write_are_read(hostile, tmp_path):
         ({"url": "http://h", "headers": {"A": "${NOT_SET}"}}, "set 'NOT_SET' in the environment"),
     ],
 )
-async def test_a_broken_file_of_servers_is_refused_with_its_place(tmp_path, entry, said):
+async def test_an_invalid_config_file_is_an_error_with_the_location(tmp_path, entry, problem):
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"bad": entry}}))
-    with pytest.raises(ValueError, match=f"(?s)mcp.json: .*{said}"):
+    with pytest.raises(ValueError, match=f"(?s)mcp.json: .*{problem}"):
         async with mcp_servers(path):
             pass
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "problem"),
     [
         ({"servers": {}}, "'mcpServers' and 'servers' are the same setting"),
         ({"mcpServer": {}}, "unknown setting 'mcpServer'. Did you mean 'mcpServers'"),
         ({"disabled": ["good"]}, "unknown setting 'disabled'"),
     ],
 )
-async def test_an_unknown_key_beside_the_servers_is_refused(tmp_path, more, said):
+async def test_an_unknown_top_level_key_is_rejected(tmp_path, more, problem):
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"good": {"command": "x"}}, **more}))
-    with pytest.raises(ValueError, match=f"(?s)mcp.json: .*{said}"):
+    with pytest.raises(ValueError, match=f"(?s)mcp.json: .*{problem}"):
         async with mcp_servers(path):
             pass
 
@@ -793,8 +792,8 @@ async def test_tools_are_served_to_any_client():
     async with opened(command=sys.executable, args=["-c", SERVE, str(RECIPE)]) as server:
         add, look = server.tools
         assert (add.name, add.description) == ("fake__add", "Add two numbers.")
-        told = (await server.client.list_tools()).tools
-        assert [each.annotations.read_only_hint for each in told] == [False, True]
+        tools = (await server.client.list_tools()).tools
+        assert [tool.annotations.read_only_hint for tool in tools] == [False, True]
         assert text_of(await add.execute({"a": 2, "b": 3})) == "5"
         with pytest.raises(ToolError, match="valid integer"):
             await add.execute({"a": "two", "b": 3})
@@ -802,5 +801,5 @@ async def test_tools_are_served_to_any_client():
         assert (text.text, image.data) == ("seen", b"pixel")
 
 
-def test_the_mixin_works_alone():
+def test_the_mixin_works_without_servers():
     assert MCPTools(llm=ScriptedModel("hello")).run_sync("hi").text == "hello"

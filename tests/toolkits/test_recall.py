@@ -1,4 +1,4 @@
-"""Recall: what is no longer in view is found again, in the agent's own log."""
+"""Recall: a search of the agent's log for records that are no longer in the view."""
 
 import json
 
@@ -26,10 +26,10 @@ from .. import test_loop
 from ..test_loop import shown
 
 
-def turn(number, name, result, says="", **arguments):
-    """A call of a tool, and its result."""
-    made = ToolCall(f"c{number}", name, json.dumps(arguments))
-    return [AssistantMessage(says, (made,)), ToolMessage(made.id, name, result)]
+def turn(number, name, result, text="", **arguments):
+    """Return a tool call followed by its result."""
+    tool_call = ToolCall(f"c{number}", name, json.dumps(arguments))
+    return [AssistantMessage(text, (tool_call,)), ToolMessage(tool_call.id, name, result)]
 
 
 ORDER = json.dumps({"order": "#W77", "city": "Oslo", "items": [{"item": "4411", "price": 250}]})
@@ -48,7 +48,7 @@ LOG = [UserMessage("The task."), *LOG, Summary("cut", len(LOG) + 1)]
 
 
 @pytest.mark.parametrize(
-    ("words", "finds"),
+    ("words", "expected"),
     [
         ("value_1150 = compute_1150(row, 8050)", "    value_1150 = compute_1150(row, 8050)\n"),
         ("8050 ROW compute", "    value_1150 = compute_1150(row, 8050)\n"),
@@ -63,37 +63,37 @@ LOG = [UserMessage("The task."), *LOG, Summary("cut", len(LOG) + 1)]
         ('{"order": "#W78", "new": "something that never was"}', "Rome"),
     ],
 )
-def test_a_search_finds(words, finds):
-    found = search(LOG, view(LOG), words)
-    assert finds in found
-    assert len(found) < 10_000
+def test_a_search_returns_the_matching_text(words, expected):
+    results = search(LOG, view(LOG), words)
+    assert expected in results
+    assert len(results) < 10_000
 
 
-def test_a_search_that_finds_nothing_says_what_there_is():
-    found = search(LOG, view(LOG), "zebra giraffe")
-    assert "bash: pytest -q" in found
-    assert "get_order: #W78" in found
-    assert "The task." not in found, "it is in view"
+def test_a_search_without_matches_lists_the_searchable_calls():
+    results = search(LOG, view(LOG), "zebra giraffe")
+    assert "bash: pytest -q" in results
+    assert "get_order: #W78" in results
+    assert "The task." not in results, "it is in view"
     assert search([], [], "anything").startswith("None of these words")
 
 
-def test_what_is_in_view_is_not_searched():
+def test_messages_in_view_are_not_searched():
     for words in ("Which shoe size, which order from Oslo?", "The task."):
         assert words not in search(LOG, view(LOG), words)
     assert "None of these words" in search(LOG[:-1], view(LOG[:-1]), "Oslo")
 
 
-def test_rare_words_count_more_and_of_equal_places_the_newer_one_stays():
+def test_rare_words_have_more_weight_and_newer_matches_are_preferred():
     log = [*(r for n in range(30) for r in turn(n, "read", f"the order of user {n}", n=n))]
     log.append(Summary("cut", len(log)))
     assert "user 7" in search(log, view(log), "the order of 7")
     assert "user 29" in search(log, view(log), "the order of user")
 
 
-def test_a_result_that_a_view_shortens_is_hidden():
-    [said, result] = turn(1, "read", "The key is 55.")
+def test_a_result_that_is_truncated_in_the_view_is_searched():
+    [reply, result] = turn(1, "read", "The key is 55.")
     short = ToolMessage("c1", "read", "[cut]")
-    assert "The key is 55." in search([said, result], [said, short], "key")
+    assert "The key is 55." in search([reply, result], [reply, short], "key")
 
 
 @tool("Read a part of the book")
@@ -122,25 +122,25 @@ class Budgeted(Agent):
 class TestRecall(test_loop.TestLoop):
     agent_class = Budgeted
 
-    async def test_an_agent_with_a_budget_finds_what_was_left_out(self):
+    async def test_an_agent_with_a_budget_finds_pruned_results(self):
         agent = make(*READS, call("recall", words="part 2 colour"), "done")
         assert await agent.query("Read it.") == "done"
         assert not any("colour_4." in text for text in shown(agent.llm.requests[-2])[3:])
         assert "the colour is colour_4." in last_result(agent)
 
-    async def test_it_is_on_offer_in_every_turn_of_an_agent_with_a_budget_and_in_no_other(self):
+    async def test_recall_is_offered_in_every_turn_only_if_the_agent_has_a_budget(self):
         agent = make(*READS, "done")
         await agent.query("Read it.")
         assert {tuple(t.name for t in r.tools) for r in agent.llm.requests} == {("read", "recall")}
         for off in ({"context_budget": None}, {"compaction": None}):
             assert recall not in make(**off).toolset()
 
-    async def test_an_agent_without_tools_stays_without(self):
+    async def test_an_agent_without_tools_gets_no_recall_tool(self):
         assert not make(tools=[]).toolset()
-        names = [each.name for each in make(tools=[], require_done_tool=True).toolset()]
+        names = [tool.name for tool in make(tools=[], require_done_tool=True).toolset()]
         assert names == ["done", "recall"]
 
-    async def test_an_applications_own_recall_stays(self):
+    async def test_a_recall_tool_of_the_application_is_not_replaced(self):
         @tool("Recall a memory", name="recall")
         def own(words: str) -> str:
             return "mine"
@@ -149,7 +149,7 @@ class TestRecall(test_loop.TestLoop):
         await agent.query("x")
         assert last_result(agent) == "mine"
 
-    async def test_any_agent_can_have_it_as_a_tool(self):
+    async def test_recall_works_as_a_tool_of_any_agent(self):
         turns = [call("read", n=1), "one", call("recall", words="part 1 colour"), "done"]
         agent = make(*turns, kind=Loop, tools=[read, recall])
         await agent.query("Read it.")
@@ -157,31 +157,31 @@ class TestRecall(test_loop.TestLoop):
         await agent.query("What was it?")
         assert "colour_1." in last_result(agent)
 
-    async def test_what_was_recalled_is_not_found_again(self):
+    async def test_results_of_recall_are_not_searched(self):
         again = [call("recall", words="part 2 colour"), *READS, call("recall", words="recall")]
         agent = make(*READS, *again, "done")
         await agent.query("Read it.")
         assert "None of these words" in last_result(agent)
 
-    async def test_it_needs_no_approval(self):
+    async def test_recall_does_not_require_approval(self):
         kind = type("Asking", (Approval, Agent), {})
         agent = make(call("recall", words="x"), "done", kind=kind)
         assert (await agent.run("x")).stop_reason == "completed"
 
-    async def test_a_fork_and_a_session_find_what_their_log_has(self, tmp_path):
-        kind = type("Kept", (Session, Agent), {})
-        asks = [call("recall", words="part 2 colour"), "found"]
+    async def test_a_fork_and_a_session_search_their_own_log(self, tmp_path):
+        kind = type("SessionAgent", (Session, Agent), {})
+        script = [call("recall", words="part 2 colour"), "found"]
         with make(*READS, "done", kind=kind, session="s", session_dir=tmp_path) as agent:
             await agent.query("Read it.")
-        again = make(*asks, *asks, kind=kind, session="s", session_dir=tmp_path)
-        for each in (again.fork(), again):
-            await each.query("What was it?")
-            assert "colour_4." in last_result(each)
+        again = make(*script, *script, kind=kind, session="s", session_dir=tmp_path)
+        for agent in (again.fork(), again):
+            await agent.query("What was it?")
+            assert "colour_4." in last_result(agent)
         again.clear_history()
         assert "colour_4." not in search(again.log, again.messages, "colour")
         again.close()
 
-    async def test_what_a_gate_refused_is_not_found(self):
+    async def test_a_prompt_blocked_by_a_hook_is_not_found(self):
         def judge(data):
             return {"decision": "block", "reason": "no"} if "SECRET" in data["prompt"] else None
 
@@ -190,9 +190,9 @@ class TestRecall(test_loop.TestLoop):
         agent = make(*READS, "one", kind=kind, hooks=gate)
         assert (await agent.run("my SECRET password")).stop_reason == "refused"
         await agent.query("Read it.")
-        found = search(agent.log, await agent.context(), "SECRET password")
-        assert "SECRET" not in found
+        results = search(agent.log, await agent.context(), "SECRET password")
+        assert "SECRET" not in results
 
-    async def test_what_was_said_in_a_run_that_failed_is_found(self):
+    async def test_messages_of_a_failed_run_are_found(self):
         log = [RunStart(), UserMessage("size 43"), RunEnd("error"), AssistantMessage("ok")]
         assert "size 43" in search(log, [], "43")

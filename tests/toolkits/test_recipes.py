@@ -1,4 +1,4 @@
-"""The recipe for tools from a config: what the model fills in stays where it stands."""
+"""The recipe for tools from a config: values of the model cannot change the rest of a request."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ NASTY = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${
 
 
 def http_tool(url, *parameters, context=None, **endpoint):
-    """The one tool of a config: these parameters, of any type, and an endpoint."""
+    """Return the single tool of a config with parameters of any type and an endpoint."""
     properties = {name: {} for name in parameters}
     tool = {
         "name": "t",
@@ -50,7 +50,7 @@ def http_tool(url, *parameters, context=None, **endpoint):
 
 
 async def failure(tool, args):
-    """The error that the model reads of a call."""
+    """Return the error of a call, as texts to the model."""
     agent = Agent(llm=ScriptedModel(call(tool.name, **args), "ok"), tools=[tool])
     await agent.run("x")
     assert agent.messages[2].is_error
@@ -58,7 +58,9 @@ async def failure(tool, args):
 
 
 class TestToolsFromAConfig:
-    async def test_the_whole_format_from_a_file_to_the_request(self, tmp_path, monkeypatch, server):
+    async def test_the_complete_config_format_is_used_from_file_to_request(
+        self, tmp_path, monkeypatch, server
+    ):
         monkeypatch.setenv("CRM_KEY", KEY)
         path = tmp_path / "desk.json"
         path.write_text(CONFIG.replace("https://api.example.com", server.url))
@@ -74,7 +76,7 @@ class TestToolsFromAConfig:
         script = [call("save_contact", email="a@b.c", tags=["x"]), call("save_contact", email="d")]
         agent = Agent(llm=ScriptedModel(*script, "ok"), tools=tools)
         await agent.query("x")
-        results = [each.text for each in agent.messages if isinstance(each, ToolMessage)]
+        results = [message.text for message in agent.messages if isinstance(message, ToolMessage)]
         assert results == ["200 OK \n{}"] * 2
         (first, headers, body), (_, _, other) = server.got
         assert first == "POST /contacts/t%201?source=agent HTTP/1.1"
@@ -85,7 +87,7 @@ class TestToolsFromAConfig:
         assert body == {"email": "a@b.c", "tags": ["x"], "dialogId": 7}
         assert other == {"email": "d", "dialogId": 7}
 
-    async def test_a_place_keeps_the_type_and_one_without_a_value_drops_its_key(self, server):
+    async def test_a_placeholder_keeps_the_type_and_a_missing_value_removes_its_key(self, server):
         inside = [{"y": "a{y}"}, "{y}", "{x}"]
         body = {"all": "{x}", "text": "<{x}>", "y": "{y}", "in": inside, "n": 1}
         places = {"body": body, "query_params": {"x": "{x}", "y": "{y}"}}
@@ -120,7 +122,7 @@ class TestToolsFromAConfig:
             *[(ENDPOINT, url, "endpoint.url\n.*pattern") for url in BAD_URLS],
         ],
     )
-    def test_a_broken_config_is_refused_with_file_key_and_remedy(
+    def test_an_invalid_config_is_an_error_with_file_key_and_remedy(
         self, tmp_path, monkeypatch, old, new, words
     ):
         monkeypatch.setenv("CRM_KEY", KEY)
@@ -131,13 +133,13 @@ class TestToolsFromAConfig:
             ConfigToolLoader.load_from_file(path)
         assert KEY not in str(caught.value)
 
-    def test_what_nothing_but_the_model_fills_in_is_refused(self):
+    def test_a_placeholder_without_a_parameter_or_context_value_is_an_error(self):
         for parameter, body in ("x", "{z}"), ("z", {"z": "todo_autofill_by_system"}):
             with pytest.raises(ValueError, match=r"config: t: .*context_vars={'z': ...}"):
                 http_tool("https://h/", parameter, body=body)
 
     @given(st.sampled_from(NASTY) | st.text(max_size=20))
-    def test_a_value_stays_in_its_place(self, value):
+    def test_a_value_cannot_change_other_parts_of_the_request(self, value):
         body = {"k": "{x}", "t": "<{x}>"}
         places = {"body": body, "query_params": {"r": "{x}", "{x}": "1"}, "headers": {"{x}": "1"}}
         tool = http_tool("https://h.example/a/{x}/b-{x}", "x", context={"y": "context"}, **places)
@@ -149,19 +151,21 @@ class TestToolsFromAConfig:
         assert json.loads(request.content) == {"k": value, "t": f"<{value}>"}
         assert (request.url.scheme, request.url.netloc) == ("https", b"h.example")
         path, _, query = request.url.raw_path.decode().partition("?")
-        assert [unquote(each) for each in path.split("/")] == ["", "a", value, f"b-{value}"]
+        assert [unquote(segment) for segment in path.split("/")] == ["", "a", value, f"b-{value}"]
         assert parse_qs(query, True, errors="strict") == {"r": [value], "{x}": ["1"]}
-        assert request.headers["{x}"] == "1"  # a name has no places, and this one is none
+        assert request.headers["{x}"] == "1"  # placeholders in header names are not replaced
         assert request.url.fragment == ""
 
-    async def test_what_would_be_another_path_is_refused(self, server):
+    async def test_a_value_that_would_change_the_path_is_rejected(self, server):
         tool = http_tool(f"{server.url}/a/{{x}}/b", "x")
         values = ["", ".", "..", "a/..", "../a", "a//b", "..\\a", "/", "a/", None]
         for args in (*({"x": value} for value in values), {}):
             assert "x: the address requires a value" in await failure(tool, args)
         assert server.connections == 0
 
-    async def test_a_header_takes_no_line_end_and_no_other_alphabet(self, server):
+    async def test_a_header_value_with_line_breaks_or_non_ascii_characters_is_rejected(
+        self, server
+    ):
         tool = http_tool(server.url, "x", headers={"X-Tenant": "t-{x}"})
         for value in ("a\r\nX-Admin: 1", "a\nb", "\x00"):
             assert "Illegal header value" in await failure(tool, {"x": value})
@@ -170,7 +174,7 @@ class TestToolsFromAConfig:
         await tool.execute({"x": "7"})
         assert server.got[0][1]["x-tenant"] == "t-7"
 
-    async def test_the_model_fills_in_its_parameters_only_in_one_pass(self, server, monkeypatch):
+    async def test_the_model_fills_in_only_its_parameters_in_one_pass(self, server, monkeypatch):
         monkeypatch.setenv("SECRET", KEY)
         body = {"x": "{x}", "tenant": "{tenant}", "id": "todo_autofill_by_system"}
         context = {"tenant": "{x}", "id": "${SECRET}"}
@@ -179,7 +183,9 @@ class TestToolsFromAConfig:
         await tool.execute({"x": "{tenant} ${SECRET}"} | evil)
         assert server.got[0][2] == {"x": "{tenant} ${SECRET}", "tenant": "{x}", "id": "${SECRET}"}
 
-    async def test_a_secret_is_never_shown_however_it_comes_back(self, server, monkeypatch, caplog):
+    async def test_a_secret_is_masked_in_every_encoding_of_a_response(
+        self, server, monkeypatch, caplog
+    ):
         caplog.set_level(logging.DEBUG)
         for secret in (KEY, 'pa"ss w\\ord'):
             monkeypatch.setenv("CRM_KEY", secret + "\n")
@@ -188,83 +194,85 @@ class TestToolsFromAConfig:
             quoted = quote(secret, ""), quote_plus(secret)
             forms = [secret, json.dumps(secret), repr(secret), *quoted]
             server.reply(body="\n".join(forms).encode())
-            said = await tool.execute({"x": "1"})
-            assert said.count("***") == len(forms)
+            text = await tool.execute({"x": "1"})
+            assert text.count("***") == len(forms)
             first, sent, _ = server.got[-1]
             assert sent["authorization"] == f"Bearer {secret}"
             assert quote_plus(secret) in first.replace("%20", "+")
             server.reply("401 No", body=f"{secret} is wrong".encode())
-            said += await failure(tool, {"x": "1"})
-            assert "*** is wrong" in said
+            text += await failure(tool, {"x": "1"})
+            assert "*** is wrong" in text
             server.answer = b""
-            said += await failure(tool, {"x": "1"}) + await failure(tool, {"x": "\n1"})
-            shown = said + repr(tool) + caplog.text
-            assert not [form for form in (*forms, secret[:5]) if form in shown]
+            text += await failure(tool, {"x": "1"}) + await failure(tool, {"x": "\n1"})
+            texts = text + repr(tool) + caplog.text
+            assert not [form for form in (*forms, secret[:5]) if form in texts]
 
-    async def test_no_part_of_a_long_token_shows_in_an_error_that_is_cut(self, server):
+    async def test_a_truncated_error_contains_no_part_of_a_long_token(self, server):
         token = "".join(f"{number:05}" for number in range(200))
         headers = {"Authorization": "Bearer {token}"}
         tool = http_tool(server.url, context={"token": f"{token}\n"}, headers=headers)
-        said = await failure(tool, {})  # a line break is illegal in a header: the error quotes it
-        assert "Bearer ***" in said
-        assert token[:20] not in said
+        text = await failure(tool, {})  # a line break is invalid in a header and quoted
+        assert "Bearer ***" in text
+        assert token[:20] not in text
 
     @pytest.mark.parametrize("token", ["to/ken+67", "Bearer abc/def\n"])
-    async def test_a_value_of_context_vars_is_a_secret_too(self, server, token):
+    async def test_values_of_context_vars_are_masked(self, server, token):
         context = {"token": token, "login": {"password": "pa$$/word"}}
         headers = {"Authorization": "{token}"}
         body = {"login": "{login}"}
         tool = http_tool(server.url, context=context, headers=headers, method="POST", body=body)
-        shown = f"{tool!r} {tool.config.endpoint!r} {vars(tool)}"
+        texts = f"{tool!r} {tool.config.endpoint!r} {vars(tool)}"
         server.reply(
             body=rb'{"token": "to\/ken+67", "path": "to%2fken%2B67", "login": "pa$$\/word"}'
         )
         if "\n" in token:
-            shown += await failure(tool, {})
-            assert "Illegal header value b'***" in shown
+            texts += await failure(tool, {})
+            assert "Illegal header value b'***" in texts
         else:
-            said = await tool.execute({})
-            assert said.endswith('{"token": "***", "path": "***", "login": "***"}')
+            text = await tool.execute({})
+            assert text.endswith('{"token": "***", "path": "***", "login": "***"}')
             assert server.got[0][1]["authorization"] == token
             assert server.got[0][2] == {"login": {"password": "pa$$/word"}}
-        assert not [each for each in ("ken", "abc", "/def", "pa$$") if each in shown]
+        assert not [secret for secret in ("ken", "abc", "/def", "pa$$") if secret in texts]
 
-    def test_no_variable_shows_in_what_a_tool_or_a_loader_prints(self, monkeypatch):
+    def test_the_repr_of_a_tool_or_a_loader_shows_no_variable(self, monkeypatch):
         monkeypatch.setenv("CRM_KEY", KEY)
         loader = ConfigToolLoader(CONFIG)
         [tool] = loader.get_tools({"tenantId": "t", "dialogId": "d"})
-        shown = f"{vars(loader)} {loader.config} {vars(tool)} {tool.config.endpoint}"
-        assert KEY not in shown
+        texts = f"{vars(loader)} {loader.config} {vars(tool)} {tool.config.endpoint}"
+        assert KEY not in texts
 
     @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
-    async def test_a_public_name_of_a_private_address_is_refused(self, resolver, addresses):
+    async def test_a_public_name_that_resolves_to_a_private_address_is_rejected(
+        self, resolver, addresses
+    ):
         resolver["api.example.com"] = [addresses]
         assert "private address" in await failure(http_tool("https://api.example.com/x"), {})
 
     async def test_no_redirect_is_followed(self, server):
         async with serving() as inner:
             server.reply("302 Found", b"moved", Location=f"{inner.url}/admin")
-            said = await failure(http_tool(server.url), {})
-            assert said == f"302 Found {inner.url}/admin\nmoved"
+            text = await failure(http_tool(server.url), {})
+            assert text == f"302 Found {inner.url}/admin\nmoved"
             assert inner.connections == 0
 
-    async def test_a_server_that_is_slow_is_an_error_result(self):
+    async def test_a_slow_server_is_an_error_result(self):
         async with FaultServer([stall()]) as mute:
-            said = await failure(http_tool(mute.url, timeout=0.1), {})
-            assert "not finished within 0.1 seconds" in said
+            text = await failure(http_tool(mute.url, timeout=0.1), {})
+            assert "not finished within 0.1 seconds" in text
 
-    async def test_without_a_method_a_body_is_posted_and_all_else_is_got(self, server):
+    async def test_the_default_method_is_post_with_a_body_and_get_without(self, server):
         await http_tool(server.url, "x", body={"x": "{x}"}).execute({"x": 5})
         assert (server.got[0][0], server.got[0][2]) == ("POST / HTTP/1.1", {"x": 5})
         await http_tool(server.url).execute({})
         assert server.got[1][0] == "GET / HTTP/1.1"
 
 
-def test_the_texts_in_a_value_are_those_of_its_items():
+def test_the_texts_of_a_value_are_collected_recursively():
     assert recipe.texts_in({"a": ["me\n", 7], "b": {"c": ("x", None)}}) == ["me", "7", "x", "None"]
 
 
-# ---- the files of the forks of bu_agent_sdk
+# ---- config files of bu_agent_sdk forks
 
 FORK = """
 {"basic_settings": {"name": "Desk", "description": "Answers.", "chatbot_id": null},
@@ -283,7 +291,7 @@ FORK = """
 """
 
 
-async def test_a_fork_s_file_is_read_and_used_as_there(server, monkeypatch):
+async def test_a_config_file_of_a_fork_is_read_and_used(server, monkeypatch):
     monkeypatch.setenv("HUB_TOKEN", KEY)
     text = FORK.replace("URL", server.url)
     config = ConfigToolLoader.load_from_dict(json.loads(text))
@@ -300,13 +308,13 @@ async def test_a_fork_s_file_is_read_and_used_as_there(server, monkeypatch):
     assert KEY not in f"{config.config!r}"
 
 
-def test_the_schema_of_a_config_names_its_parts():
+def test_the_schema_of_a_config_contains_its_sections():
     schema = recipe.export_config_schema()
     assert schema["properties"].keys() == {"basic_settings", "action_books", "tools", "mcp_servers"}
     assert "chatbot_id" in schema["$defs"]["BasicSettings"]["properties"]
 
 
-async def test_a_fork_s_list_of_mcp_servers_is_what_the_toolkit_reads(monkeypatch):
+async def test_the_mcp_servers_of_a_fork_are_converted_for_the_toolkit(monkeypatch):
     monkeypatch.setenv("HUB_TOKEN", KEY)
     listed = json.loads(FORK)["mcp_servers"]
     text = recipe.mcp_json(FORK)

@@ -1,4 +1,4 @@
-"""Tool search: the model sees what it has searched for, behind the tools that it always sees."""
+"""Tool search: found tools are appended to the tools that are always offered."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ def search(query):
 
 
 def offered(request):
-    return [each.name for each in request.tools]
+    return [tool.name for tool in request.tools]
 
 
 SEEN = ["here", "search_tools"]
@@ -64,24 +64,26 @@ CREATE, WEATHER = "github__create_issue", "weather__forecast"
 
 async def exact(query, tools):
     await asyncio.sleep(0)
-    return [each for each in tools if each.name == query]
+    return [tool for tool in tools if tool.name == query]
 
 
 class TestToolSearch(test_loop.TestLoop):
     agent_class = ToolSearch
 
-    async def test_what_was_found_is_on_offer_from_the_next_turn_on(self):
+    async def test_found_tools_are_offered_from_the_next_turn(self):
         script = [search("open an issue"), call(CREATE), "Done."]
         llm = ScriptedModel(*script)
         agent = Searcher(llm=llm, tools=[here])
         assert await agent.query("x") == "Done."
         assert offered(llm.requests[0]) == SEEN
         assert offered(llm.requests[1])[:3] == [*SEEN, CREATE]
-        shown = llm.requests[1].messages[-1].text
-        assert shown == f"{CREATE}: Open a new issue in a repository.", "and nothing unrelated"
+        listing = llm.requests[1].messages[-1].text
+        assert listing == f"{CREATE}: Open a new issue in a repository.", (
+            "unrelated tools are not listed"
+        )
         assert llm.requests[2].messages[-1].text == f"{CREATE} ran"
 
-    async def test_found_tools_are_appended_and_a_search_without_news_changes_nothing(self):
+    async def test_found_tools_are_appended_and_a_repeated_search_changes_nothing(self):
         names = [WEATHER, CREATE, WEATHER, CREATE]
         llm = ScriptedModel([search(names[0]), search(names[1])], *map(search, names[2:]), "Done.")
         events = []
@@ -90,33 +92,33 @@ class TestToolSearch(test_loop.TestLoop):
         assert offered(llm.requests[1]) == [*SEEN, WEATHER, CREATE]
         assert [offered(request) for request in llm.requests[2:]] == [offered(llm.requests[1])] * 2
         changed = [event for event in events if isinstance(event, ToolsChangedEvent)]
-        [names] = [each.tools for each in changed]
+        [names] = [event.tools for event in changed]
         assert {CREATE, WEATHER} <= {*names}
 
-    async def test_a_fork_and_another_process_offer_what_was_found(self, tmp_path):
-        class Kept(Session, Searcher): ...
+    async def test_a_fork_and_another_process_offer_the_found_tools(self, tmp_path):
+        class SessionSearcher(Session, Searcher): ...
 
-        where = {"session": "s", "session_dir": tmp_path, "tool_search": exact, "tools": [here]}
-        with Kept(llm=ScriptedModel(search(CREATE), "Found."), **where) as first:
+        settings = {"session": "s", "session_dir": tmp_path, "tool_search": exact, "tools": [here]}
+        with SessionSearcher(llm=ScriptedModel(search(CREATE), "Found."), **settings) as first:
             await first.query("x")
             fork = first.fork(session="other")
         llm = ScriptedModel(search(WEATHER), call(CREATE), "Done.")
-        with Kept(llm=llm, **where) as second:
+        with SessionSearcher(llm=llm, **settings) as second:
             assert await second.query("y") == "Done."
             assert offered(llm.requests[0]) == [*SEEN, CREATE]
             assert offered(llm.requests[1]) == [*SEEN, CREATE, WEATHER]
             second.clear_history()
-            assert [each.name for each in second.toolset()] == SEEN
+            assert [tool.name for tool in second.toolset()] == SEEN
         with fork:
-            assert [each.name for each in fork.toolset()] == [*SEEN, CREATE]
+            assert [tool.name for tool in fork.toolset()] == [*SEEN, CREATE]
 
-    async def test_a_search_that_finds_nothing_says_so(self):
+    async def test_a_search_without_matches_suggests_fewer_words(self):
         llm = ScriptedModel(search("xylophone"), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
         assert "fewer words" in llm.requests[1].messages[-1].text
         assert offered(llm.requests[1]) == SEEN
 
-    async def test_the_names_of_all_tools_are_in_the_description_and_find_their_tools(self):
+    async def test_the_description_lists_all_tool_names_and_each_name_is_searchable(self):
         llm = ScriptedModel(search(f"{WEATHER}, {CREATE}"), "Done.")
         await Searcher(llm=llm, tools=[here]).query("x")
         first, second = (list(request.tools) for request in llm.requests)
@@ -124,7 +126,7 @@ class TestToolSearch(test_loop.TestLoop):
         assert offered(llm.requests[1]) == [*SEEN, CREATE, WEATHER]
         assert first == second[:2], "the description stays the same"
 
-    async def test_the_names_of_very_many_tools_are_omitted(self):
+    async def test_the_description_omits_the_names_of_very_many_tools(self):
         many = [Found(f"tool_{n}", "Read.") for n in range(501)]
         agent = Searcher(llm=ScriptedModel(), searchable_tools=many)
         assert "tool_500" not in agent.toolset()[-1].description
@@ -133,27 +135,29 @@ class TestToolSearch(test_loop.TestLoop):
     def test_a_query_without_a_word_of_any_tool_matches_nothing(self, query):
         assert bm25(query, HUNDREDS) == []
 
-    async def test_a_tool_is_called_only_after_it_was_found(self):
+    async def test_a_tool_cannot_be_called_before_it_is_found(self):
         llm = ScriptedModel(call(CREATE), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
         assert llm.requests[1].messages[-1].text.endswith("Available tools: here, search_tools.")
 
-    async def test_a_tool_that_is_gone_is_not_offered(self):
+    async def test_a_removed_tool_is_not_offered(self):
         agent = Searcher(llm=ScriptedModel(search(CREATE), "Found."), tool_search=exact)
         await agent.query("x")
         rest = agent.fork(searchable_tools=HUNDREDS[1:])
-        assert [each.name for each in rest.toolset()] == ["search_tools"]
+        assert [tool.name for tool in rest.toolset()] == ["search_tools"]
 
-    async def test_without_searchable_tools_nothing_is_added(self):
+    async def test_no_search_tool_is_added_without_searchable_tools(self):
         assert list(ToolSearch(llm=ScriptedModel(), tools=[here]).toolset()) == [here]
 
-    def test_two_tools_of_one_name_are_an_error_at_once(self):
+    def test_two_tools_with_the_same_name_are_an_error(self):
         with pytest.raises(ValueError, match="two tools named 'here'"):
             Searcher(llm=ScriptedModel(), tools=[here], searchable_tools=[here])
 
     @pytest.mark.parametrize("bases", [(ToolSearch, Offload, Agent), (Offload, ToolSearch, Agent)])
     @pytest.mark.parametrize("name", ["done", "read_offloaded", "search_tools"])
-    async def test_a_tool_whose_name_another_one_has_is_never_found(self, bases, name, tmp_path):
+    async def test_a_searchable_tool_with_the_name_of_another_tool_is_never_found(
+        self, bases, name, tmp_path
+    ):
         own = [Found(name, "Close the ticket."), Found("other", "Close the ticket.")]
         llm = ScriptedModel(search("close ticket"), call("other"), call("done", message="Closed."))
         agent = type("Own", bases, {})(
@@ -163,7 +167,7 @@ class TestToolSearch(test_loop.TestLoop):
         assert llm.requests[1].messages[-1].text == "other: Close the ticket."
         assert set(offered(llm.requests[1])) - set(offered(llm.requests[0])) == {"other"}
 
-    async def test_a_tool_that_others_get_later_is_offered_once(self):
+    async def test_a_found_tool_that_is_added_to_tools_later_is_offered_once(self):
         agent = Searcher(llm=ScriptedModel(search(CREATE), "Found.", "Done."), tool_search=exact)
         await agent.query("x")
         agent.tools = [HUNDREDS[0]]
@@ -172,8 +176,8 @@ class TestToolSearch(test_loop.TestLoop):
 
     @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
     async def test_every_provider_accepts_the_requests(self, wire):
-        found = calls(("search_tools", {"query": "send an email"}, "c1"))
-        script = [found, calls(("mail__send", {}, "c2")), Reply("Sent.")]
+        search_turn = calls(("search_tools", {"query": "send an email"}, "c1"))
+        script = [search_turn, calls(("mail__send", {}, "c2")), Reply("Sent.")]
         async with wire.double(script) as server:
             agent = Searcher(llm=wire.model(server), tools=[here], system_prompt="Be exact.")
             assert await agent.query("Mail Ann.") == "Sent."
@@ -197,7 +201,7 @@ def test_the_best_match_comes_first(query, name):
     assert bm25(query, HUNDREDS)[0].name == name
 
 
-def test_a_search_finds_a_handful_and_only_what_shares_a_word():
+def test_a_search_returns_at_most_five_tools_that_share_a_word():
     assert len(bm25("customer", HUNDREDS)) == 5
     assert bm25("xylophone ???", HUNDREDS) == []
     parameters = {"type": "object", "properties": {"iban": {"type": "string"}}}
@@ -205,15 +209,15 @@ def test_a_search_finds_a_handful_and_only_what_shares_a_word():
     assert only.name == "pay"
 
 
-def test_a_word_that_a_query_repeats_counts_once():
+def test_a_repeated_word_in_a_query_counts_once():
     assert bm25("issue " + 20_000 * "customer ", HUNDREDS)[0].name == CREATE
 
 
-def test_chinese_and_japanese_are_found_by_their_characters():
+def test_chinese_and_japanese_texts_are_matched_by_characters():
     invoice, day = Tool("a", "创建客户发票", {}), Tool("b", "今日の天気を調べる", {})
     assert bm25("发票", [day, invoice]) == [invoice]
     assert bm25("天気予報", [invoice, day]) == [day]
 
 
-def test_of_no_tools_none_is_found():
+def test_a_search_of_an_empty_list_returns_nothing():
     assert bm25("create issue", []) == []

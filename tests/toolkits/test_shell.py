@@ -1,4 +1,4 @@
-"""Shell: commands that end, whose output fits, and that run only if they may."""
+"""Shell: commands with time limits, bounded output and allow lists."""
 
 import asyncio
 import os
@@ -109,8 +109,8 @@ def sh(tmp_path):
 
 @pytest.fixture(params=["bash", "sh"])
 def program(request, monkeypatch):
-    found = {request.param: shutil.which(request.param)}
-    monkeypatch.setattr(module.shutil, "which", found.get)
+    programs = {request.param: shutil.which(request.param)}
+    monkeypatch.setattr(module.shutil, "which", programs.get)
 
 
 async def refused(awaitable):
@@ -120,8 +120,8 @@ async def refused(awaitable):
 
 
 def is_gone(pid):
-    """True of a process that has ended, also if nobody has asked for its exit code yet."""
-    with suppress(OSError):  # it ends just now, or there is no /proc
+    """Return whether a process has ended, including zombie processes."""
+    with suppress(OSError):  # the process has just ended, or /proc does not exist
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
             return True
     try:
@@ -131,8 +131,8 @@ def is_gone(pid):
     return False
 
 
-async def gone(pid):
-    """Returns when a process has ended; the test's own time limit bounds it."""
+async def has_ended(pid):
+    """Wait until a process has ended, bounded by the time limit of the test."""
     while not is_gone(pid):
         await asyncio.sleep(0.01)
     return True
@@ -145,19 +145,19 @@ class TestShell:
         assert llm.requests[-1].messages[-1].text == "hello"
         assert (sh.root / "a.txt").read_text() == "hello\n"
 
-    async def test_it_returns_output_errors_and_the_exit_code(self, sh, program):
+    async def test_a_command_returns_output_errors_and_the_exit_code(self, sh, program):
         assert await sh.bash("echo out; echo err >&2; exit 3") == "out\nerr\n[Exit code 3.]"
         assert await sh.bash("true") == "[No output.]"
         assert "[Killed by signal 9.]" in await sh.bash("kill -9 $$")
         assert "[Exit code 2.]" in await sh.bash("if") or "yntax" in await sh.bash("if")
 
-    async def test_the_folder_is_kept_from_call_to_call(self, sh, program):
+    async def test_the_working_directory_is_kept_between_calls(self, sh, program):
         await sh.bash("mkdir -p 'a b/c' && cd 'a b'")
         assert await sh.bash("pwd") == str(sh.root / "a b")
         await sh.bash("cd c && exit 1")
         assert await sh.bash("pwd") == str(sh.root / "a b/c")
 
-    async def test_a_folder_outside_of_the_root_is_not_kept(self, sh):
+    async def test_a_working_directory_outside_of_the_root_is_not_kept(self, sh):
         assert f"starts in {sh.root} again" in await sh.bash("cd /")
         assert await sh.bash("pwd") == str(sh.root)
         os.symlink("/", sh.root / "link")
@@ -176,10 +176,10 @@ class TestShell:
         assert "sk-very-secret" not in text
         assert "HARMLESS_NAME" not in text
         harmless = "HARMLESS_PATH=/opt/sk-learn-environment/bin:/home/me@host/x"
-        there = {harmless, "HARMLESS=value", f"PWD={sh.root}", f"path={os.environ['PATH']}"}
-        assert there | {"TEST_TOKEN=given"} <= {*text.splitlines()}
+        expected = {harmless, "HARMLESS=value", f"PWD={sh.root}", f"path={os.environ['PATH']}"}
+        assert expected | {"TEST_TOKEN=given"} <= {*text.splitlines()}
 
-    async def test_endless_output_keeps_its_start_and_its_end(self, sh):
+    async def test_very_long_output_keeps_its_start_and_end(self, sh):
         output = await sh.bash("echo start; yes | head -c 50000000; echo end")
         assert output.startswith("start\ny")
         assert output.endswith("y\nend")
@@ -187,11 +187,13 @@ class TestShell:
         assert len(output) < 2 * module.HALF + 100
 
     @pytest.mark.parametrize("first", ["", "trap '' TERM HUP; "])
-    async def test_a_timeout_kills_the_group_and_keeps_what_was_said(self, sh, monkeypatch, first):
+    async def test_a_timeout_kills_the_process_group_and_keeps_the_output(
+        self, sh, monkeypatch, first
+    ):
         os.mkfifo(sh.root / "pipe")
         started: list[int] = []
 
-        async def out_of_time(seconds, work, *, grace):  # as soon as the child has started
+        async def time_out(seconds, work, *, grace):  # expires after the child has started
             if started:
                 return await wait_for(seconds, work, grace=grace)
             waiting = asyncio.ensure_future(work)
@@ -199,23 +201,25 @@ class TestShell:
             waiting.cancel()
             raise TimeoutError
 
-        monkeypatch.setattr(module, "wait_for", out_of_time)
+        monkeypatch.setattr(module, "wait_for", time_out)
         error = await refused(sh.bash(f"echo hello; {first}{WAITS}"))
         assert error == "hello\n[Killed: not finished after 120 seconds.]"
-        assert await gone(started[0])
+        assert await has_ended(started[0])
 
-    async def test_what_runs_in_the_background_ends_with_its_command(self, sh):
-        assert await gone(int(await sh.bash("sleep 1000 & echo $!")))
+    async def test_background_processes_of_a_command_end_with_the_command(self, sh):
+        assert await has_ended(int(await sh.bash("sleep 1000 & echo $!")))
 
-    @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid")
+    @pytest.mark.skipif(not shutil.which("setsid"), reason="requires setsid")
     @pytest.mark.parametrize("program", ["sleep 1000", "yes"])
-    async def test_a_process_that_left_the_group_holds_no_call_and_no_thread(self, sh, program):
+    async def test_a_process_that_left_the_group_blocks_neither_calls_nor_threads(
+        self, sh, program
+    ):
         child = f"setsid sh -c 'echo $$ > pid; exec {program}' &"
         threads = threading.active_count()
         output = await sh.bash(f"echo hi; {child} while ! [ -s pid ]; do :; done")
         while threading.active_count() > threads:
             await asyncio.sleep(0)
-        with suppress(ProcessLookupError):  # its pipe is closed
+        with suppress(ProcessLookupError):  # the process may end because of its closed pipe
             os.kill(int((sh.root / "pid").read_text()), signal.SIGKILL)
         assert output.startswith("hi")
 
@@ -227,29 +231,29 @@ class TestShell:
         pid = int(await asyncio.to_thread((sh.root / "pipe").read_text))
         agent.interrupt()
         assert (await task).stop_reason == "interrupted"
-        assert await gone(pid)
+        assert await has_ended(pid)
 
-    async def test_a_timeout_that_is_none_is_refused(self, sh):
+    async def test_an_invalid_timeout_is_rejected(self, sh):
         for timeout in (0, -1, float("nan"), float("inf"), 1e9):
             assert "number of seconds" in await refused(sh.bash("touch ran", timeout=timeout))
         assert os.listdir(sh.root) == []
 
-    async def test_a_pattern_is_not_fooled_into_a_second_command(self, sh):
+    async def test_a_pattern_does_not_allow_a_second_command(self, sh):
         sh.allow = ["ls", "ls *"]
         for command in MORE_THAN_LS:
             assert "Not run" in await refused(sh.bash(command))
         assert os.listdir(sh.root) == []
 
-    async def test_plain_words_run_and_operators_only_as_they_are_in_the_list(self, sh):
+    async def test_plain_words_match_a_wildcard_and_operators_only_a_listed_command(self, sh):
         sh.allow = ["ls", "echo *", "echo a | wc -c", "echo *|*"]
         assert await sh.bash("ls") == "[No output.]"
         assert await sh.bash("echo 'a b' --x=1,2 ./c") == "a b --x=1,2 ./c"
         assert (await sh.bash("echo a | wc -c")).strip() == "2"
         assert "plain words" in await refused(sh.bash("echo a | wc -l"))
 
-    def test_the_patterns_that_it_suggests_allow_nothing_that_writes_or_runs(self, tmp_path):
-        said, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are not a sandbox")
-        suggested = re.findall('"([^"]+)"', said)
+    def test_the_suggested_patterns_do_not_allow_programs_that_write_or_execute(self, tmp_path):
+        advice, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are not a sandbox")
+        suggested = re.findall('"([^"]+)"', advice)
         assert {"ls *", "pwd"} < {*suggested}
         for program in ("rg", "sort", "git log", "find", "python"):
             assert f'"{program} *"' in warning
@@ -260,11 +264,11 @@ class TestShell:
                 Shell(tmp_path, **text)
 
     @given(st.text(max_size=5), st.sampled_from(OPERATORS), st.text(max_size=5))
-    def test_no_operator_gets_past_a_pattern_wherever_it_is(self, before, operator, after):
+    def test_no_operator_at_any_position_matches_a_pattern(self, before, operator, after):
         with pytest.raises(ToolError):
             Shell(allow=["*"]).check(before + operator + after)
 
-    async def test_a_command_may_be_long_and_hold_anything_but_a_nul(self, sh, program):
+    async def test_a_command_may_be_long_and_contain_any_text_except_nul(self, sh, program):
         long = f"echo '{'x' * 300_000}' | wc -c; echo \"a'b\" \\$HOME {{}} %s"
         assert (await sh.bash(long)).split("\n")[-1] == "a'b $HOME {} %s"
         assert (await sh.bash(long)).split()[0] == "300001"
@@ -272,22 +276,22 @@ class TestShell:
         assert "cannot be started" in await refused(sh.bash("echo \ud800"))
         assert os.listdir(sh.root) == []
 
-    async def test_a_command_that_prints_what_it_is_made_of_ends_as_any_other(self, sh, program):
-        said = await sh.bash(
+    async def test_a_command_that_prints_its_own_wrapper_ends_normally(self, sh, program):
+        text = await sh.bash(
             "trap; cat /proc/$$/cmdline; set -x; cd /tmp; cd - > /dev/null; echo end"
         )
-        assert "trap" in said
-        assert said.endswith("\nend")
-        assert "starts in" not in said
+        assert "trap" in text
+        assert text.endswith("\nend")
+        assert "starts in" not in text
         assert sh.cwd == sh.root
 
-    async def test_a_command_that_traces_itself_ends_as_any_other(self, sh, program):
-        for _ in range(10):  # some of them read the end before the shell had ended
-            said = await sh.bash("mkdir -p a; set -ex; cd a; cd ..; echo hi; false")
-            assert re.fullmatch(r"(\++ .+\n)+hi\n\++ false\n\[Exit code 1\.\]", said)
+    async def test_a_command_with_tracing_ends_normally(self, sh, program):
+        for _ in range(10):  # sometimes the end marker was read before the shell exited
+            text = await sh.bash("mkdir -p a; set -ex; cd a; cd ..; echo hi; false")
+            assert re.fullmatch(r"(\++ .+\n)+hi\n\++ false\n\[Exit code 1\.\]", text)
         assert sh.cwd == sh.root
 
-    async def test_what_a_shell_says_behind_its_end_is_read_too(self, sh):
+    async def test_output_after_the_end_of_the_shell_is_returned(self, sh):
         sh.command = ["bash", "-c", "bash; echo behind; sleep 0.1; echo later; exit 7"]
         assert await sh.bash("cd ..; mkdir root/b; cd root/b; echo hi") == (
             "hi\nbehind\nlater\n[Exit code 7.]"
@@ -295,23 +299,25 @@ class TestShell:
         assert sh.cwd == sh.root / "b"
 
     @pytest.mark.skipif(sys.platform == "darwin", reason="its names of files are UTF-8")
-    async def test_a_folder_whose_name_is_no_utf_8_is_kept_as_any_other(self, sh, program):
+    async def test_a_working_directory_with_an_undecodable_name_is_kept(self, sh, program):
         os.mkdir(os.fsencode(sh.root) + b"/\xff")
         assert await sh.bash("cd $(printf '\\377'); mkdir b") == "[No output.]"
         assert await sh.bash("pwd") == f"{sh.root}/\ufffd"
         assert await sh.bash("ls; cd ..") == "b"
         assert sh.cwd == sh.root
 
-    async def test_a_command_that_takes_other_outputs_still_says_where_it_ended(self, sh, program):
+    async def test_a_command_that_redirects_its_output_still_reports_its_directory(
+        self, sh, program
+    ):
         await sh.bash("mkdir a; exec > out 2>&1; cd a")
         assert await sh.bash("pwd; cat ../out; wait; jobs; cat") == str(sh.root / "a")
 
 
-# ---- in the background
+# ---- background commands
 
 
 async def text_until(sh, id, end):
-    """What a command prints, up to an end."""
+    """Return the output of a command up to and including `end`."""
     text = ""
     while end not in text:
         text += (await sh.bash_output(id)).removesuffix("\n[It is still running.]")
@@ -319,12 +325,12 @@ async def text_until(sh, id, end):
 
 
 async def start(sh, command):
-    said = await sh.bash(command, background=True)
-    return re.search(r"Its id is (\w+)", said)[1]
+    text = await sh.bash(command, background=True)
+    return re.search(r"Its id is (\w+)", text)[1]
 
 
 async def pid_in(sh):
-    """The id of a process that has written it to a file."""
+    """Return the process id that a process has written to a file."""
     file = sh.root / "pid"
     while not (file.exists() and file.read_text().strip()):
         await asyncio.sleep(0.01)
@@ -355,7 +361,7 @@ class TestBackground:
         assert [*sh.background] == ids
         sh.close()
 
-    async def test_an_agent_starts_a_server_asks_for_its_output_and_kills_it(self, sh):
+    async def test_an_agent_starts_a_server_reads_its_output_and_kills_it(self, sh):
         def follow(name):
             def reply(messages, tools):
                 [id] = re.findall(r"Its id is (\w+)", messages[2].text)
@@ -372,7 +378,7 @@ class TestBackground:
         assert results[1:3] == ["stop", "stopped\n[It has ended.]"]
         assert "its end was already returned" in results[3]
 
-    async def test_what_is_new_is_returned_once_and_the_end_with_its_exit_code(self, sh):
+    async def test_new_output_is_returned_once_and_the_end_with_the_exit_code(self, sh):
         id = await start(
             sh,
             f"{UNTIL.format('begin')}; echo one; {UNTIL.format('go')}; echo two; exit 3",
@@ -380,25 +386,25 @@ class TestBackground:
         await sh.bash("touch begin")
         assert await text_until(sh, id, "one") == "one"
         assert await sh.bash_output(id) == "[Nothing new.]\n[It is still running.]"
-        assert await sh.bash("touch go; pwd") == str(sh.root), "and other commands run meanwhile"
+        assert await sh.bash("touch go; pwd") == str(sh.root), "other commands run concurrently"
         assert await sh.bash_output(id, wait=60) == "two\n[Exit code 3.]"
         assert "its end was already returned" in await refused(sh.bash_output(id))
 
-    async def test_what_fails_at_once_is_read_at_once(self, sh, monkeypatch):
+    async def test_an_immediate_failure_is_returned_at_once(self, sh, monkeypatch):
         monkeypatch.setattr(module, "FIRST_LOOK", 60)
-        said = await sh.bash("echo port in use; exit 1", background=True)
-        assert said.endswith(".\nport in use\n[Exit code 1.]")
+        text = await sh.bash("echo port in use; exit 1", background=True)
+        assert text.endswith(".\nport in use\n[Exit code 1.]")
         broken = Shell(sh.root, command=["no-such-program"])
         assert "cannot be started" in await refused(broken.bash("ls", background=True))
 
-    async def test_it_is_killed_with_all_that_it_started(self, sh):
+    async def test_a_background_command_is_killed_with_its_child_processes(self, sh):
         id = await start(sh, f"trap '' TERM; ({HANGS}) & wait")
         pid = int(await pid_in(sh))
         assert await sh.bash_kill(id) == "[Nothing new.]\n[Killed.]"
-        assert await gone(pid)
+        assert await has_ended(pid)
         assert "its end was already returned" in await refused(sh.bash_kill(id))
 
-    async def test_its_output_is_bounded(self, sh):
+    async def test_the_output_of_a_background_command_is_bounded(self, sh):
         id = await start(sh, f"{UNTIL.format('go')}; echo start; yes | head -c 50000000; echo end")
         await sh.bash("touch go")
         text = await sh.bash_output(id, wait=60)
@@ -407,18 +413,18 @@ class TestBackground:
         assert "bytes omitted" in text
         assert len(text) < 2 * module.HALF + 100
 
-    async def test_it_is_checked_as_any_other(self, sh):
+    async def test_a_background_command_must_match_the_allow_list(self, sh):
         sh.allow = ["ls"]
         assert "Not run" in await refused(sh.bash("touch ran", background=True))
         assert os.listdir(sh.root) == []
 
-    async def test_closing_the_shell_kills_it(self, sh):
+    async def test_closing_the_shell_kills_background_commands(self, sh):
         await start(sh, HANGS)
         pid = await pid_in(sh)
         sh.close()
-        assert await gone(pid)
+        assert await has_ended(pid)
 
-    async def test_a_run_that_ends_or_is_cancelled_leaves_it_running(self, sh):
+    async def test_a_background_command_continues_after_a_cancelled_run(self, sh):
         llm = ScriptedModel(
             call("bash", command=HANGS, background=True), call("bash", command="wait; sleep 1000")
         )
@@ -429,9 +435,9 @@ class TestBackground:
             await task
         assert not is_gone(pid)
         sh.close()
-        assert await gone(pid)
+        assert await has_ended(pid)
 
-    def test_it_ends_with_run_sync_and_the_next_run_reads_so(self, sh):
+    def test_a_background_command_ends_with_run_sync_and_the_next_run_reports_the_end(self, sh):
         def look(messages, tools):
             return call("bash_output", id=re.search(r"Its id is (\w+)", messages[2].text)[1])
 
@@ -442,43 +448,45 @@ class TestBackground:
         assert agent.messages[-2].text == "[Nothing new.]\n[Killed.]"
 
 
-# ---- in another place: what leads to a shell stands in front
+# ---- shells in other environments, started with a command prefix
 
 
 class TestElsewhere:
-    @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid")
-    async def test_the_end_of_its_input_kills_what_no_signal_from_here_reaches(self, sh):
+    @pytest.mark.skipif(not shutil.which("setsid"), reason="requires setsid")
+    async def test_closed_input_ends_processes_that_signals_cannot_reach(self, sh):
         there = Shell(sh.root, command=["setsid", "--wait", "bash"])
         id = await start(there, f"(sleep 1000 & echo $! > child); {HANGS}")
         pid = await pid_in(there)
         await there.bash_kill(id)
-        assert await gone(pid)
-        assert await gone(int((sh.root / "child").read_text()))
+        assert await has_ended(pid)
+        assert await has_ended(int((sh.root / "child").read_text()))
 
-    async def test_the_folder_is_one_of_that_place_and_need_not_be_here(self, tmp_path):
+    async def test_the_working_directory_may_exist_only_in_the_other_environment(self, tmp_path):
         there = Shell(tmp_path / "not here", command=["sh"])
         assert "Exit code" in await there.bash("pwd")
         anywhere = Shell(command=["sh"])
         await anywhere.bash(f"cd {tmp_path}")
         assert await anywhere.bash("pwd") == str(tmp_path)
 
-    async def test_a_place_that_is_not_there_is_an_error_that_the_model_reads(self, tmp_path):
+    async def test_an_unavailable_environment_is_an_error_returned_to_the_model(self, tmp_path):
         missing = Shell(tmp_path, command=["no-such-program", "bash"])
         assert "cannot be started" in await refused(missing.bash("ls"))
         stopped = Shell(tmp_path, command=["sh", "-c", "echo no such container >&2; exit 1"])
         assert await stopped.bash("ls") == "no such container\n[Exit code 1.]"
 
-    async def test_bwrap_is_a_boundary(self, sh, tmp_path):
+    async def test_bwrap_isolates_commands(self, sh, tmp_path):
         if shutil.which("bwrap") is None:
-            pytest.skip("there is no bwrap")
+            pytest.skip("requires bwrap")
         root = str(sh.root)
         there = Shell(root, command=[*BWRAP, "--bind", root, root, "--unshare-net", "bash"])
-        if "bwrap:" in (said := await there.bash("true")):
-            pytest.skip(said)
-        said = await there.bash(f"mkdir a; cd a; echo 1 > one; echo 2 > {tmp_path}/two; pwd")
-        assert "Read-only file system" in said
-        assert said.endswith(f"{root}/a")
-        assert await there.bash("cat one; echo $$") == "1\n2", "the second process of its own world"
+        if "bwrap:" in (text := await there.bash("true")):
+            pytest.skip(text)
+        text = await there.bash(f"mkdir a; cd a; echo 1 > one; echo 2 > {tmp_path}/two; pwd")
+        assert "Read-only file system" in text
+        assert text.endswith(f"{root}/a")
+        assert await there.bash("cat one; echo $$") == "1\n2", (
+            "the second process of a separate namespace"
+        )
         assert os.listdir(tmp_path) == ["root"]
         assert await there.bash("cd ..") == "[No output.]"
         id = await start(there, HANGS)

@@ -1,4 +1,4 @@
-"""Skills: loaded when needed, and read inside their folder only."""
+"""Skills: instructions loaded on demand, with files read only from their folder."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def put(folder, name, head):
 
 
 async def use(folder, *script, prompts=("x",), **settings):
-    """An agent with the skills of a folder and two tools, after its runs."""
+    """Return an agent with the skills of a folder and two tools, after its runs."""
     llm = ScriptedModel(*script)
     agent = Skilled(llm=llm, tools=[read, write], skills=discover_skills(folder), **settings)
     for prompt in prompts:
@@ -47,14 +47,14 @@ async def use(folder, *script, prompts=("x",), **settings):
 
 
 def results(agent):
-    """What the model has read of its calls."""
+    """Return the results of the calls."""
     return [message.text for message in agent.messages if isinstance(message, ToolMessage)]
 
 
 class TestSkills(test_loop.TestLoop):
     agent_class = Skills
 
-    async def test_the_model_sees_the_list_loads_one_and_reads_its_files(self, folder):
+    async def test_the_model_receives_the_list_loads_a_skill_and_reads_its_files(self, folder):
         more = call("skill", name="pdf", path="more/forms.md")
         agent = await use(folder, LOAD, more, call("skill", name="no"), "ok")
         skill = agent.llm.requests[0].tools[-1]
@@ -64,12 +64,12 @@ class TestSkills(test_loop.TestLoop):
         assert loaded.endswith("---\nDo it well.\n")
         assert file == "Fields."
         assert "'free' or 'pdf'" in unknown
-        found = discover_skills(folder)[1]
-        assert found == Skill("pdf", "Fills forms.", folder / "pdf", found.fields)
-        assert found.fields["allowed-tools"] == "Read, Bash(git:*)"
+        pdf = discover_skills(folder)[1]
+        assert pdf == Skill("pdf", "Fills forms.", folder / "pdf", pdf.fields)
+        assert pdf.fields["allowed-tools"] == "Read, Bash(git:*)"
 
     @pytest.mark.skipif(sys.platform == "win32", reason="needs links")
-    async def test_no_path_and_no_link_leads_out_of_a_skills_folder(self, folder):
+    async def test_no_path_or_link_leaves_the_folder_of_a_skill(self, folder):
         (folder / "pdf" / "out").symlink_to(folder / "README.md")
         (folder / "pdf" / "up").symlink_to(folder, target_is_directory=True)
         (folder / "pdf" / "in").symlink_to(folder / "pdf" / "more" / "forms.md")
@@ -86,7 +86,7 @@ class TestSkills(test_loop.TestLoop):
         with pytest.raises(ValueError, match="evil"):
             discover_skills(folder)
 
-    def test_a_broken_skill_is_refused_with_file_key_and_remedy(self, folder):
+    def test_an_invalid_skill_is_an_error_with_file_key_and_remedy(self, folder):
         for head, missing in ("description: d", "name"), ("name: a", "description"):
             put(folder, "zzz", head)
             with pytest.raises(ValueError, match=rf"zzz.SKILL.md: {missing} is missing: write"):
@@ -95,7 +95,7 @@ class TestSkills(test_loop.TestLoop):
             discover_skills(folder / "nowhere")
 
 
-def test_two_skills_with_one_name_are_refused_with_both_places(folder):
+def test_two_skills_with_the_same_name_are_an_error_with_both_paths(folder):
     put(folder, "other", "name: pdf\ndescription: Fills others.")
     with pytest.raises(ValueError, match="'pdf'") as refused:
         discover_skills(folder)
@@ -105,7 +105,7 @@ def test_two_skills_with_one_name_are_refused_with_both_places(folder):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes")
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_instructions_that_are_a_link_elsewhere_or_a_pipe_are_refused(folder, tmp_path, kind):
+def test_instructions_that_are_a_link_or_a_pipe_are_rejected(folder, tmp_path, kind):
     (folder / "pdf" / "SKILL.md").unlink()
     if kind == "pipe":
         os.mkfifo(folder / "pdf" / "SKILL.md")

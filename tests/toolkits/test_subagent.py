@@ -1,4 +1,4 @@
-"""Sub-agents: a log of their own, counted as they work, told of, cancelled and limited."""
+"""Sub-agents: separate logs, usage counting, events, hooks, cancellation and limits."""
 
 import asyncio
 
@@ -59,25 +59,25 @@ async def fail() -> str:
 
 
 def with_usage(reply, tokens=100):
-    """A reply, a text or a call, with a usage of so many tokens and 10 more."""
+    """Return a reply (a text or a call) with a usage of `tokens` input and 10 output tokens."""
     if isinstance(reply, str):
         return AssistantMessage(reply, usage=Usage(tokens, 10))
     return AssistantMessage("", (reply,), usage=Usage(tokens, 10))
 
 
 def results(agent):
-    """What the model has read of its calls."""
+    """Return the results of the calls."""
     return [message.text for message in agent.messages if isinstance(message, ToolMessage)]
 
 
-def asks_once(*tools, cls=Agent, **settings):
-    """An agent that calls the first of its tools with the prompt "go", and then says "done"."""
+def agent_calling(*tools, cls=Agent, **settings):
+    """Return an agent that calls its first tool with the prompt "go" and then replies "done"."""
     llm = ScriptedModel(call(tools[0].name, prompt="go"), "done")
     return cls(llm=llm, tools=tools, **settings)
 
 
 class TestSubAgents:
-    async def test_a_sub_agent_has_a_log_of_its_own_and_each_request_counts_when_it_happens(self):
+    async def test_a_sub_agent_has_its_own_log_and_each_request_is_counted_immediately(self):
         seen = []
 
         @tool("Look at what was counted so far")
@@ -87,7 +87,7 @@ class TestSubAgents:
 
         script = with_usage(call("look")), with_usage(call("look")), with_usage("found")
         template = Agent(llm=ScriptedModel(*script, model="small"), tools=[look])
-        boss = asks_once(as_tool(template, "research", "Research"))
+        boss = agent_calling(as_tool(template, "research", "Research"))
         assert await boss.query("x") == "done"
         assert seen == [([110] * n, "small", 1) for n in (1, 2)]
         assert results(boss) == ["found"]
@@ -95,16 +95,16 @@ class TestSubAgents:
         assert [m.text for m in template.llm.requests[0].messages] == ["go"]
         assert boss.usage.total_tokens == 330
 
-    async def test_the_parents_limits_are_asked_before_each_request_of_a_sub_agent(self):
+    async def test_limits_of_the_parent_are_checked_before_each_request_of_a_sub_agent(self):
         for limit, requests in ({"max_requests": 3}, 2), ({"max_tokens": 230}, 3), ({}, 6):
             llm = ScriptedModel(*[with_usage(call("note"))] * 5, with_usage("found"))
             template = Agent(llm=llm, tools=[note])
-            boss = asks_once(as_tool(template, "research", "Research"), cls=Limited, **limit)
+            boss = agent_calling(as_tool(template, "research", "Research"), cls=Limited, **limit)
             result = await boss.run("x")
             assert result.stop_reason == next((f"limit:{n[4:]}" for n in limit), "completed")
             assert len(template.llm.requests) == requests
 
-    async def test_the_summaries_of_a_sub_agent_and_its_own_sub_agents_count_too(self):
+    async def test_summaries_and_nested_sub_agents_of_a_sub_agent_are_counted(self):
         long = tool("Read something long", name="long")(lambda: "word " * 2000)
         inner = Agent(llm=ScriptedModel(with_usage("inner")))
         summarizer = ScriptedModel(lambda messages, tools: with_usage("SUMMARY"))
@@ -112,7 +112,7 @@ class TestSubAgents:
         config = CompactionConfig(context_window=4000, keep_turns=1, model=summarizer)
         tools = [long, as_tool(inner, "inner", "Inner")]
         outer = Agent(llm=ScriptedModel(*script), tools=tools, compaction=config)
-        boss = asks_once(as_tool(outer, "outer", "Outer"))
+        boss = agent_calling(as_tool(outer, "outer", "Outer"))
         assert await boss.query("x") == "done"
         assert summarizer.requests
         counted = [r for r in boss.log if isinstance(r, SideRequest)]
@@ -120,7 +120,7 @@ class TestSubAgents:
         assert boss.usage.total_tokens == 3510 + 110 * (1 + len(summarizer.requests))
         assert results(boss) == ["outer"]
 
-    async def test_events_reach_the_parents_reader_marked_with_whose_they_are(self):
+    async def test_events_of_a_sub_agent_are_emitted_with_its_name_and_call_id(self):
         def reply(messages, tools):
             return with_usage(call("note") if len(messages) == 1 else "found it")
 
@@ -141,14 +141,14 @@ class TestSubAgents:
         assert counted == boss.usage
 
     @pytest.mark.parametrize("cls", [Loop, Agent, type("Own", (Limits, Loop), {})])
-    async def test_an_agent_of_any_class_is_a_sub_agent_and_is_none_by_that(self, cls):
+    async def test_an_agent_of_any_class_works_as_a_sub_agent_and_remains_independent(self, cls):
         template = cls(llm=ScriptedModel(lambda messages, tools: with_usage("found")))
-        boss = asks_once(as_tool(template, "research", "Research"))
+        boss = agent_calling(as_tool(template, "research", "Research"))
         await boss.query("x")
         assert await template.query("directly") == "found"
         assert (boss.usage.total_tokens, type(template)) == (110, cls)
 
-    async def test_a_cancel_reaches_down_and_the_call_says_so(self):
+    async def test_a_cancellation_reaches_nested_sub_agents_and_is_reported_in_the_result(self):
         started, ends = asyncio.Event(), []
 
         @tool("Wait for ever")
@@ -160,8 +160,8 @@ class TestSubAgents:
                 ends.append(agent)
 
         inner = Agent(llm=ScriptedModel(call("wait")), tools=[wait])
-        outer = asks_once(as_tool(inner, "inner", "Inner"))
-        boss = asks_once(as_tool(outer, "outer", "Outer"))
+        outer = agent_calling(as_tool(inner, "inner", "Inner"))
+        boss = agent_calling(as_tool(outer, "outer", "Outer"))
         run = asyncio.create_task(boss.run("x"))
         await started.wait()
         boss.interrupt("enough")
@@ -171,17 +171,19 @@ class TestSubAgents:
         assert "Interrupted" in results(boss)[0]
 
     @pytest.mark.parametrize("settings", [{}, {"max_sub_agents": 2}])
-    async def test_a_few_run_at_a_time_and_nested_ones_never_wait_for_each_other(self, settings):
-        running, most, together = 0, 0, asyncio.Event()
+    async def test_concurrent_sub_agents_are_limited_without_deadlocks_of_nested_ones(
+        self, settings
+    ):
+        running, peak, together = 0, 0, asyncio.Event()
         at_once = settings.get("max_sub_agents", SubAgents.max_sub_agents)
 
         async def reply(messages, tools):
-            nonlocal running, most
+            nonlocal running, peak
             if len(messages) == 1 and tools:
                 return call("inner", prompt="go")
             if not tools:
                 running += 1
-                most = max(most, running)
+                peak = max(peak, running)
                 if running == at_once:
                     together.set()
                 await together.wait()
@@ -195,39 +197,41 @@ class TestSubAgents:
         cls = Boss if settings else Agent
         boss = cls(llm=ScriptedModel(many, "done"), tools=tools, **settings)
         assert await boss.query("x") == "done"
-        assert most == at_once
+        assert peak == at_once
         assert results(boss) == ["ok"] * len(many)
 
-    def test_sub_agents_run_in_one_event_loop_after_another(self):
+    def test_sub_agents_work_in_successive_event_loops(self):
         template = Agent(llm=ScriptedModel(lambda messages, tools: "ok"))
         many = [call("ask", prompt=f"{n}") for n in range(2 * SubAgents.max_sub_agents)]
         llm = ScriptedModel(many, "one", many, "two")
         boss = Agent(llm=llm, tools=[as_tool(template, "ask", "Ask")])
         assert [boss.run_sync("x").text, boss.run_sync("y").text] == ["one", "two"]
 
-    @pytest.mark.parametrize(("cls", "settings", "deep"), DEPTHS)
-    async def test_depth_is_limited_and_the_model_reads_that(self, cls, settings, deep):
+    @pytest.mark.parametrize(("cls", "settings", "depth"), DEPTHS)
+    async def test_the_nesting_depth_is_limited_and_the_limit_is_returned_to_the_model(
+        self, cls, settings, depth
+    ):
         def reply(messages, tools):
             return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
 
         template = cls(llm=ScriptedModel(reply), **settings)
         template.tools = [as_tool(template, "ask", "Ask yourself")]
-        assert f"{deep} levels" in await template.query("go")
-        assert len(template.llm.requests) == 2 * (deep + 1)
+        assert f"{depth} levels" in await template.query("go")
+        assert len(template.llm.requests) == 2 * (depth + 1)
 
-    async def test_the_depth_that_the_first_agent_says_holds_for_all_below_it(self):
+    async def test_the_depth_limit_of_the_first_agent_applies_to_all_nested_agents(self):
         def reply(messages, tools):
             return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
 
         template = Agent(llm=ScriptedModel(reply))
         template.tools = [as_tool(template, "ask", "Ask yourself")]
-        for deep in (1, 5):
+        for depth in (1, 5):
             loose = Boss(llm=ScriptedModel(reply), tools=template.tools, max_sub_agent_depth=4)
             tools = [as_tool(loose, "ask", "Ask")]
-            first = Boss(llm=ScriptedModel(reply), tools=tools, max_sub_agent_depth=deep)
-            assert f"{deep} levels" in await first.query("go")
+            first = Boss(llm=ScriptedModel(reply), tools=tools, max_sub_agent_depth=depth)
+            assert f"{depth} levels" in await first.query("go")
 
-    async def test_the_default_depth_of_the_first_agent_holds_for_those_below_it_too(self):
+    async def test_the_default_depth_limit_of_the_first_agent_applies_to_nested_agents(self):
         def reply(messages, tools):
             return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
 
@@ -236,7 +240,7 @@ class TestSubAgents:
         first = Agent(llm=ScriptedModel(reply), tools=below.tools)
         assert "3 levels" in await first.query("go")
 
-    async def test_an_end_without_an_answer_is_an_error_that_the_model_reads(self):
+    async def test_an_end_without_an_answer_is_an_error_returned_to_the_model(self):
         class Asking(Approval, Agent): ...
 
         agents = {
@@ -254,20 +258,20 @@ class TestSubAgents:
             "c ended without an answer: needs_approval. ",
         ]
 
-    async def test_a_session_has_the_records_of_its_sub_agents_and_of_theirs(self, tmp_path):
-        class Kept(Session, Agent): ...
+    async def test_a_session_contains_the_records_of_nested_sub_agents(self, tmp_path):
+        class SessionAgent(Session, Agent): ...
 
         deep = Agent(llm=ScriptedModel(call("fail"), "no"), tools=[fail])
-        template = asks_once(as_tool(deep, "deep", "Deep"))
-        boss = asks_once(
-            as_tool(template, "ask", "Ask"), cls=Kept, session="boss", session_dir=tmp_path
+        template = agent_calling(as_tool(deep, "deep", "Deep"))
+        boss = agent_calling(
+            as_tool(template, "ask", "Ask"), cls=SessionAgent, session="boss", session_dir=tmp_path
         )
         await boss.query("x")
         boss.close()
         log = read_log(tmp_path / "boss.jsonl")
         inside = [record for record in log if isinstance(record, SubAgentRecord)]
-        [asked] = {record.call_id for record in inside}
-        assert asked == boss.messages[1].tool_calls[0].id
+        [call_id] = {record.call_id for record in inside}
+        assert call_id == boss.messages[1].tool_calls[0].id
         assert {record.agent for record in inside} == {"ask"}
         records = [from_dict(record.record) for record in inside]
         prompt, asks, result, answer = [r for r in records if isinstance(r, Message)]
@@ -281,7 +285,7 @@ class TestSubAgents:
 
     async def test_the_records_of_a_sub_agent_are_deleted_with_its_call_or_its_answer(self):
         template = Agent(llm=ScriptedModel(lambda messages, tools: "a secret"))
-        boss = asks_once(as_tool(template, "ask", "Ask"))
+        boss = agent_calling(as_tool(template, "ask", "Ask"))
         await boss.query("x")
         twin = boss.fork()
         boss.log.replace(record for record in boss.log if not getattr(record, "tool_calls", ()))
@@ -289,25 +293,25 @@ class TestSubAgents:
         twin.log.replace(r for r in twin.log if getattr(r, "text", "") != "a secret")
         assert "a secret" not in str([to_dict(record) for record in twin.log])
 
-    async def test_hooks_of_the_parent_hear_when_a_sub_agent_starts_and_stops(self):
-        heard = []
+    async def test_hooks_of_the_parent_run_when_a_sub_agent_starts_and_stops(self):
+        calls = []
 
-        def hear(data):
-            heard.append((data["hook_event_name"], data["agent_type"]))
+        def record(data):
+            calls.append((data["hook_event_name"], data["agent_type"]))
 
         class Hooked(Hooks, Agent): ...
 
-        hooks = [Hook("SubagentStart", hear), Hook("SubagentStop", hear)]
+        hooks = [Hook("SubagentStart", record), Hook("SubagentStop", record)]
         helper = as_tool(Agent(llm=ScriptedModel("yes")), "ask", "Asks")
-        await asks_once(helper, cls=Hooked, hooks=hooks).run("x")
-        assert heard == [("SubagentStart", "ask"), ("SubagentStop", "ask")]
+        await agent_calling(helper, cls=Hooked, hooks=hooks).run("x")
+        assert calls == [("SubagentStart", "ask"), ("SubagentStop", "ask")]
 
-    async def test_hooks_hear_that_a_sub_agent_stops_also_if_its_model_fails(self):
+    async def test_the_stop_hook_of_a_sub_agent_runs_even_if_its_model_fails(self):
         class Hooked(Hooks, Agent): ...
 
-        heard = []
-        hook = Hook("SubagentStop", lambda data: heard.append(data["agent_type"]))
+        calls = []
+        hook = Hook("SubagentStop", lambda data: calls.append(data["agent_type"]))
         below = Agent(llm=ScriptedModel(ServerError("down")))
         llm = ScriptedModel(call("ask", prompt="go"), "ok")
         await Hooked(llm=llm, tools=[as_tool(below, "ask", "Ask")], hooks=[hook]).query("x")
-        assert heard == ["ask"]
+        assert calls == ["ask"]

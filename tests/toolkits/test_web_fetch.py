@@ -1,4 +1,4 @@
-"""web_fetch and what it stands on: the hosts that were named, at addresses that were checked."""
+"""web_fetch: requests only to allowed hosts at verified public addresses."""
 
 import gzip
 import ssl
@@ -33,7 +33,7 @@ NOT_GOOD = r"""
 
 
 def fetching(url):
-    """The tool, allowed to fetch from this host alone."""
+    """Return the tool with only the host of this URL allowed."""
     return web_fetch([httpx.URL(url).netloc.decode()])
 
 
@@ -42,7 +42,7 @@ async def fetch(url):
 
 
 async def failure(url, tool=None):
-    """The error that the model reads of a call."""
+    """Return the error of a call, as shown to the model."""
     tool = tool or fetching(url)
     agent = Agent(llm=ScriptedModel(call("web_fetch", url=url), "ok"), tools=[tool])
     await agent.run("x")
@@ -54,34 +54,36 @@ class TestWebFetch:
     async def test_a_page_is_fetched_as_text(self, server):
         server.reply(body=PAGE.encode(), content_type="text/html; charset=utf-8")
         assert f"127.0.0.1:{server.port}" in fetching(server.url).description
-        said = await fetch(f"{server.url}/tea?kind=green#top")
-        assert said == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
+        text = await fetch(f"{server.url}/tea?kind=green#top")
+        assert text == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
         assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
 
     @pytest.mark.parametrize("url", NOT_GOOD.split())
-    async def test_only_the_hosts_that_are_allowed_are_fetched(self, resolver, url):
-        said = await failure(url, web_fetch(["good.com"]))
-        assert "is not an http(s) address of good.com" in said
+    async def test_only_allowed_hosts_are_fetched(self, resolver, url):
+        text = await failure(url, web_fetch(["good.com"]))
+        assert "is not an http(s) address of good.com" in text
         assert resolver["asked"] == []
 
-    def test_which_addresses_are_public(self):
+    def test_public_and_private_addresses_are_distinguished(self):
         assert all(map(is_public, PUBLIC.split()))
-        assert not [each for each in PRIVATE.split() if is_public(each)]
+        assert not [address for address in PRIVATE.split() if is_public(address)]
 
     @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
-    async def test_a_public_name_of_a_private_address_is_refused(self, resolver, addresses):
+    async def test_a_public_name_that_resolves_to_a_private_address_is_rejected(
+        self, resolver, addresses
+    ):
         resolver["docs.example.com"] = [addresses]
         assert "private address" in await failure("https://docs.example.com/")
         assert resolver["asked"] == ["docs.example.com"]
 
-    async def test_the_checked_address_is_the_one_connected_to(self, resolver, server, monkeypatch):
+    async def test_the_connection_uses_the_checked_address(self, resolver, server, monkeypatch):
         resolver["rebind.example.com"] = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
         monkeypatch.setattr(web, "is_public", {"127.0.0.1": True}.get)
         assert await fetch(f"http://rebind.example.com:{server.port}/x") == "200 OK \n{}"
         assert resolver["asked"].count("rebind.example.com") == 1
         assert server.got[0][1]["host"] == f"rebind.example.com:{server.port}"
 
-    async def test_tls_checks_the_certificate_of_the_name(self, tmp_path, resolver, monkeypatch):
+    async def test_tls_verifies_the_certificate_for_the_name(self, tmp_path, resolver, monkeypatch):
         cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
         made_of = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=crm", "-days", "2"]
         names = ["-addext", "subjectAltName=DNS:crm.internal"]
@@ -91,19 +93,19 @@ class TestWebFetch:
         except (OSError, subprocess.CalledProcessError):
             pytest.skip("needs openssl")
         monkeypatch.setenv("SSL_CERT_FILE", cert)
-        context, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
+        context, server_names = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
         context.load_cert_chain(cert, key)
-        context.sni_callback = lambda sock, name, ctx: asked.append(name)
+        context.sni_callback = lambda sock, name, ctx: server_names.append(name)
         for host in ("crm.internal", "other.internal"):
             resolver[host] = [["127.0.0.1"]]
         async with serving(ssl=context) as server:
             assert await fetch(f"https://crm.internal:{server.port}/") == "200 OK \n{}"
             wrong = f"https://other.internal:{server.port}/"
             assert "certificate verify failed" in await failure(wrong)
-        assert asked == ["crm.internal", "other.internal"]
+        assert server_names == ["crm.internal", "other.internal"]
         assert len(server.got) == 1
 
-    async def test_no_redirect_no_cookie_and_no_proxy_is_used(self, server, monkeypatch):
+    async def test_redirects_cookies_and_proxies_are_not_used(self, server, monkeypatch):
         for name in ("HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, "http://127.0.0.1:9")
         async with serving() as inner:
@@ -113,15 +115,15 @@ class TestWebFetch:
             assert inner.connections == 0
         assert "cookie" not in server.got[1][1]
 
-    async def test_a_response_is_readable_and_has_an_end(self, server):
+    async def test_a_response_is_returned_as_text_of_limited_length(self, server):
         server.reply("404 Not Found", '{"error": "né"}'.encode())
         assert await failure(server.url) == '404 Not Found \n{"error": "né"}'
         server.reply(body=b"\x89PNG", content_type="image/png")
         assert await fetch(server.url) == "200 OK \n<4 bytes of image/png>"
         server.reply(body=b"x" * 3_000_000)
-        said = await fetch(server.url)
-        assert len(said) < 1_000_100
-        assert said.endswith("[The body has more than 1,000,000 bytes.]")
+        text = await fetch(server.url)
+        assert len(text) < 1_000_100
+        assert text.endswith("[The body has more than 1,000,000 bytes.]")
         bomb = gzip.compress(b"x" * 5_000_000)
         server.reply(body=bomb, Content_Encoding="gzip")
         assert await fetch(server.url) == f"200 OK \n<{len(bomb):,} bytes of gzip>"
@@ -141,27 +143,27 @@ class TestWebFetch:
             ("gb2312", "gb2312"),
         ],
     )
-    async def test_a_response_is_decoded_as_it_says(self, server, charset, codec):
+    async def test_a_response_is_decoded_with_its_charset(self, server, charset, codec):
         text = "日本" if codec in ("shift_jis", "gb2312") else "né"
         server.reply(body=text.encode(codec), content_type=f"text/plain; charset={charset}")
         assert await fetch(server.url) == f"200 OK \n{text}"
 
     @pytest.mark.parametrize("charset", ["punycode", "idna", "utf-7", "unicode_escape", "zip", "x"])
-    async def test_a_charset_that_no_page_has_is_read_as_utf_8(self, server, charset):
+    async def test_an_unsupported_charset_is_read_as_utf_8(self, server, charset):
         body = "bcher-kva né \\u0041 ".encode() + b"\xff"
         server.reply(body=body, content_type=f"text/plain; charset={charset}")
-        said = await fetch(server.url)
-        assert said == "200 OK \nbcher-kva né \\u0041 \ufffd"
+        text = await fetch(server.url)
+        assert text == "200 OK \nbcher-kva né \\u0041 \ufffd"
 
-    async def test_a_server_that_is_slow_or_gone_is_an_error_result(self):
+    async def test_a_slow_or_unreachable_server_is_an_error_result(self):
         async with FaultServer([stall()]) as mute:
             impatient = fetching(mute.url)
             impatient.timeout = 0.1
-            said = await failure(mute.url, impatient)
-            assert "not finished within 0.1 seconds" in said
+            text = await failure(mute.url, impatient)
+            assert "not finished within 0.1 seconds" in text
         assert "127.0.0.1: ConnectError" in await failure("http://127.0.0.1:1")
 
-    def test_a_hostile_page_takes_no_longer(self):
+    def test_a_hostile_page_does_not_slow_down_the_parser(self):
         for page in ("<" * 200_000, "<script>" * 40_000, "<!--" * 50_000, "</" * 99_999):
             assert web.text_of_page(page) is not None
 

@@ -1,4 +1,4 @@
-"""What checkers and editors see: a line that ends in `# E` is an error, and no other is."""
+"""Output of type checkers and editors: exactly the lines that end in `# E` are errors."""
 
 from typing import Annotated, assert_type
 
@@ -47,12 +47,12 @@ class City(BaseModel):
     name: str
 
 
-class Kept(Session, MessageQueue, Agent):
+class Saved(Session, MessageQueue, Agent):
     max_iterations = 20
 
 
 class Desk(Approval, MessageQueue, Session, Agent):
-    """Overrides of `fork` and `close` fit together."""
+    """Combines compatible overrides of `fork` and `close`."""
 
 
 class Bare(DoneTool, Ephemeral, Loop):
@@ -68,7 +68,7 @@ agent = Agent(
     max_iterations=3,
     dependency_overrides={get_db: lambda: {}},
 )
-kept = Kept(llm=llm, session="x", reminders=[], output_type=int, cancel_timeout=1)
+saved = Saved(llm=llm, session="x", reminders=[], output_type=int, cancel_timeout=1)
 bare = Bare(llm=llm, limit=3, ephemeral_per_turn=True)
 
 agentloop.Agnet(llm=llm)  # E
@@ -86,7 +86,7 @@ Agent(llm)  # E
 Agent(llm=llm, max_iteration=3)  # E
 Agent(llm=llm, max_iterations="3")  # E
 Agent(llm="gpt")  # E
-Kept(llm=llm, session=5)  # E
+Saved(llm=llm, session=5)  # E
 Bare(llm=llm, compaction=None)  # E
 
 
