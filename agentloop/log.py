@@ -76,7 +76,8 @@ class Log(Sequence[Record]):
     def rewind(self, length: int) -> None:
         """Drop the records starting at index `length`, before repeating an attempt at the same run.
 
-        The dropped records remain in the session file, but loading the session omits them.
+        The session file keeps the dropped records. Loading the session omits them only if the next
+        attempt starts with a RunStart of the same `workflow_run`, as `Durable` records it.
         """
         with self.lock:
             if length < len(self._records):

@@ -126,7 +126,7 @@ class Run:
         agent = self.agent
         agent.add(RunEnd(result.stop_reason, text=result.text))
         usage = usage_of(agent.conversation.run)
-        # without pending approvals and answers: the calls without a result
+        # if no call awaits approval or an answer, `pending` lists the calls without a result
         open_calls = tuple(state.asked for state in agent.conversation.open_calls)
         return replace(result, usage=usage, pending=agent.pending or open_calls)
 

@@ -158,8 +158,9 @@ def split_exchanges(messages: Sequence[Message]) -> list[int]:
     """Return the index at which each exchange starts, and the number of messages.
 
     An exchange can be written independently of the others. It is a reply, its results, and the user
-    messages up to the next reply. An empty reply, which is omitted from requests, and a reply after
-    a reply start none. The system prompt is an exchange by itself.
+    messages up to the next reply. The system prompt is an exchange by itself. Two kinds of replies
+    do not start an exchange: a reply directly after another reply, and an empty reply, which is
+    omitted from requests.
     """
     bounds = [0] if messages else []
     for at, (before, message) in enumerate(pairwise(messages), 1):

@@ -1,7 +1,8 @@
 """Problem: a run takes time, and the user wants to see the progress.
 
-`query_stream` runs the same loop and yields events immediately. The run waits for the reader: a
-tool starts only after the reader has requested the event that follows the ToolCallEvent.
+`query_stream` runs the same loop and yields events immediately. A ToolCallEvent announces a call;
+the tool starts only when the reader requests the next event. A reader that leaves the stream at the
+ToolCallEvent therefore prevents the call.
 
 Task: leave the stream before `stock` runs, and continue with `agent.run()`, which executes the call
 once. In between, print the placeholder result of the call (the last of `agent.messages`).

@@ -28,7 +28,8 @@ PROJECT = {
 CHECK = f'"{Path(sys.executable).as_posix()}" -B check.py'
 SCRIPT = [
     call("bash", command=CHECK),
-    [call("read", path="pancakes.py"), call("read", path="check.py")],
+    call("read", path="pancakes.py"),
+    call("read", path="check.py"),
     call("edit", path="check.py", old_text="== 10", new_text="== 5"),
     call("edit", path="pancakes.py", old_text="// 4", new_text="// 2"),
     call("bash", command=CHECK),

@@ -142,7 +142,10 @@ TASKS = {  # regular expressions of expected output, with advice for missing out
         (r"\b0 tokens are billed again", "keep the system prompt unchanged: append only"),
     ],
     "18": [
-        (r"\A(?!.*sent to mallory)", "no mail goes to mallory: write a Rule that denies it"),
+        (
+            r"\A(?!.*sent to mallory)",
+            "no mail goes to mallory: deny it with a Rule, in each agent of the program",
+        ),
         (r"sent to \S+@bakery\.example", "send a mail to the bakery"),
         ("Denied: .*Mail the bakery only", "give the Rule a reason, and print the tool messages"),
     ],

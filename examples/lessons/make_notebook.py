@@ -34,8 +34,8 @@ INSTALL = """\
 PICTURE = "\n\n![The loop and its seven seams](../loop.svg)"
 CLOSING = """\
 [nano.py](../nano.py) contains the missing parts: dependencies, cancellation, three mixins and HTTP.
-The remaining [lessons](README.md) explain one idea each; `python check.py 3` reports whether a task
-is solved.
+The remaining [lessons](README.md) explain one idea each. In a clone of the repository, `check.py`
+reports whether the task of a lesson is solved; here, compare with the [solutions](solutions).
 """
 
 

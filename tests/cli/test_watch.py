@@ -142,10 +142,10 @@ class TestInABrowser:
         browser.show(await kitchen())
         steps = [(lit, " ".join(record.split())) for lit, record, _ in browser.steps()]
         lines = {
-            "mark a run begins": "Run(",
+            "mark the run starts": "Run(",
             "user Make 8 pancakes.": "Run(",
             "model I will look up": "self._record_reply(",
-            "mark take begins": "self.call_tools(",
+            "mark take starts": "self.call_tools(",
             "result 8 pancakes take 4 eggs": "self.call_tools(",
             "mark the run ended: cancelled": "run.result_if_interrupted(",
             "sealed Interrupted": "self._resume_open_calls(",
@@ -213,18 +213,18 @@ class TestInABrowser:
             return next(change for name, change in at.items() if name.startswith(begins))
 
         what, rows = of("model I will look up")
-        assert what.endswith("In the view: 3 messages more.")
+        assert what.endswith("Messages: 3 added.")
         assert sum("Not run: the run ended" in row for row in rows) == 2
         what, rows = of("result 8 pancakes")
-        assert what.endswith("In the view: 1 call got its result.")
+        assert what.endswith("Messages: 1 call got its result.")
         what, rows = of("result milk: 300")
         assert "1 result became a placeholder" in what
         assert sum(row.startswith("[Older result of take removed") for row in rows) == 1
         what, rows = of("mark the run ended: cancelled")
-        assert what.endswith("In the view: 1 call was sealed.")
+        assert what.endswith("Messages: 1 call was sealed.")
         what, rows = of("mark summary")
-        assert "9 struck out" in what
-        assert "in place of turns" in " ".join(rows)
+        assert "9 removed" in what
+        assert "replaces turns" in " ".join(rows)
         assert browser.text("#size").endswith("messages")
 
     async def test_keys_the_slider_and_buttons_navigate_between_records(self, browser):
@@ -314,7 +314,7 @@ class TestInABrowser:
         browser.show(log)
         browser.press("End")
         browser.sees("#log .now", "1999 eggs")
-        browser.sees("#view", "1999 eggs", "messages as before")
+        browser.sees("#view", "1999 eggs", "messages unchanged")
         assert len(browser.find(".row")) < 200
         browser.show([])
         browser.sees("#log", "This session is empty.")
