@@ -137,6 +137,12 @@ class _Attachment(_Clean):
             raise ValueError(
                 f"{type(self).__name__} takes either url=, or data= with media_type= ('image/png')"
             )
+        url: object = self.url
+        if url is not None and not (isinstance(url, str) and ":" in url):
+            raise ValueError(
+                f"{type(self).__name__}: url={url!r:.80} is not an address. For a local file, use "
+                "data=Path(...).read_bytes() and media_type='image/png'"
+            )
 
 
 IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # the formats that models accept

@@ -23,6 +23,7 @@ from .events import Event, EventQueue
 from .history import History
 from .messages import (
     AssistantMessage,
+    Content,
     Extra,
     Message,
     Part,
@@ -33,7 +34,7 @@ from .messages import (
 )
 from .transcript import placeholder_result, usage_of
 
-Prompt = str | Sequence[Part] | None
+Prompt = str | Sequence[str | Part] | None
 
 ANSWERED = ("completed", "done", "max_iterations")  # stop reasons of runs with an answer
 INTERRUPTED = "The user interrupted you here."
@@ -149,7 +150,7 @@ class Run:
             return
         for state in agent.conversation.open_calls:
             agent.record(placeholder_result(state))
-        message = UserMessage(prompt)
+        message = UserMessage(cast(Content, prompt))  # converts strings to parts
         if agent.messages[-1:] != [message]:  # already present if run() is repeated after an error
             agent.record(message)
 

@@ -215,7 +215,10 @@ def by_name(tools: Iterable[object]) -> dict[str, Tool]:
     named: dict[str, Tool] = {}
     for item in tools:
         if not isinstance(item, Tool):
-            raise TypeError(f"{item!r:.80} is not a tool: decorate it with @tool")
+            raise TypeError(
+                f"{item!r:.80} is not a tool: decorate it with @tool. For a list of tools, use "
+                "*tools; for a toolkit, *toolkit.tools; for an agent, as_tool(agent, ...)"
+            )
         if item.name in named:
             raise ValueError(
                 f"there are two tools named {item.name!r}: rename one, such as @tool(name=...)"

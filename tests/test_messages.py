@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -45,7 +46,7 @@ numbers = st.integers(0, 10**9)
 usages = st.none() | st.builds(Usage, numbers, numbers, numbers, numbers, numbers)
 parts = st.one_of(
     st.builds(TextPart, any_text),
-    st.builds(ImagePart, url=texts),
+    st.builds(ImagePart, url=texts.map("a:".__add__)),
     st.builds(ImagePart, data=st.binary(max_size=20), media_type=st.just("image/png")),
     st.builds(FilePart, data=st.binary(max_size=20), media_type=texts.filter(bool), name=texts),
 )
@@ -130,6 +131,15 @@ def test_a_line_that_is_no_record_is_a_value_error(line):
         load_record(line)
 
 
+@pytest.mark.parametrize("part", [ImagePart, FilePart])
+@pytest.mark.parametrize("url", ["cat.png", "/home/ada/cat.png", b"\x89PNG:", Path("cat.png")])
+def test_an_attachment_that_is_no_address_is_refused_and_the_message_says_how_to_attach_a_file(
+    part, url
+):
+    with pytest.raises(ValueError, match="is not an address.*data=Path"):
+        part(url)
+
+
 @pytest.mark.parametrize(
     ("broken", "clean"),
     [("a\ud800b", "a\ufffdb"), ("\ud83d\ude00", "😀"), ("\udc00", "\ufffd"), ("é", "é")],
@@ -141,7 +151,7 @@ def test_text_is_valid_utf_8_from_the_start(broken, clean):
     assert ToolMessage("1", "t", [broken]).text == clean
     assert ToolCall("1", "t", broken).arguments == clean
     assert FilePart(data=b"x", media_type="text/plain", name=broken).name == clean
-    assert ImagePart(url=broken).url == clean
+    assert ImagePart(url=f"a:{broken}").url == f"a:{clean}"
 
 
 @pytest.mark.parametrize(

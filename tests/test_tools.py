@@ -204,6 +204,8 @@ def test_names_have_to_be_unique_and_tools_to_be_tools() -> None:
         by_name([Tool("a"), Tool("b"), Tool("a")])
     with pytest.raises(TypeError, match="is not a tool: decorate it with @tool"):
         by_name([Tool("a"), print])
+    with pytest.raises(TypeError, match=r"\*tools"):
+        by_name([[Tool("a")]])
 
 
 # ---- schemas

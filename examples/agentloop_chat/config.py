@@ -171,12 +171,16 @@ def select_model(pick: Callable[..., Any] | None) -> LocalModel | None:
 def load_tools(file: str) -> list[Tool]:
     """Return all tools at the top level of a file. Raises ValueError for a file without tools."""
     path = Path(file).resolve()
+    if not path.is_file():
+        raise ValueError(f"{file}: no such file")
     sys.path.insert(0, str(path.parent))
     try:
-        values = vars(import_module(path.stem)).values()
+        module = import_module(path.stem)
     except (Exception, SystemExit) as error:
         raise ValueError(f"{file}: {type(error).__name__}: {error}") from None
-    tools = [value for value in values if isinstance(value, Tool)]
+    if path != Path(getattr(module, "__file__", None) or "").resolve():
+        raise ValueError(f"{file}: rename the file, because another module is named {path.stem}")
+    tools = [value for value in vars(module).values() if isinstance(value, Tool)]
     if not tools:
         raise ValueError(f"{file}: no tool found; @tool turns a function into a tool")
     return tools

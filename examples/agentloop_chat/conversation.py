@@ -307,7 +307,7 @@ class Chat:
         if rest and len(matches) == 1:
             await self.use_session(matches[0].name)
         else:
-            lines = map(described, matches or self.other_sessions())
+            lines = [*map(described, matches or self.other_sessions())] or ["none"]
             self.terminal.say("\n".join(["Other sessions:", *lines]))
 
     def other_sessions(self, name: str = "") -> list[SessionInfo]:

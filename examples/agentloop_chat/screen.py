@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -422,7 +423,11 @@ class Screen(RenderedChat):
             work: Awaitable[object] = self.run_command(text[1:])
         elif text.startswith("/") and name.isalpha():  # messages may start with /etc/hosts
             if name not in self.commands:
-                self.note(f"Unknown command /{name}. /help lists the commands.")
+                near = [
+                    f" Did you mean /{match}?"
+                    for match in get_close_matches(name, self.commands, 1)
+                ]
+                self.note(f"Unknown command /{name}.{''.join(near)} /help lists the commands.")
                 return
             work = self.commands[name](rest.strip())
         else:

@@ -91,7 +91,8 @@ WRONG = rf"""
 --base-url localhost:1 --model m --prompt go -> is not an http
 --provider google --prompt go -> ChatGoogle needs an API key: set GOOGLE_API_KEY
 --resume -> No session of
-{NOWHERE} go --tools t.py -> t.py: ModuleNotFoundError: No module named 't'
+{NOWHERE} go --tools t.py -> t.py: no such file
+{NOWHERE} go --tools calendar.py -> calendar.py: rename the file
 {NOWHERE} go --tools none.py -> none.py: no tool found; @tool
 {NOWHERE} go --tools wrong.py -> SyntaxError: invalid syntax (wrong.py, line 2)
 {NOWHERE} go --skills nowhere -> nowhere
@@ -127,6 +128,7 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize("row", WRONG.strip().split("\n"))
 def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
     (here / "none.py").write_text("LIST = []")
+    (here / "calendar.py").write_text("")
     (here / "wrong.py").write_text("\ndef f(:\n")
     (here / "s.jsonl").write_text('{"type":"session","schema":2}\n')
     arguments, why = row.split("-> ")

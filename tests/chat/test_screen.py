@@ -612,6 +612,8 @@ def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(c
     turns = "first answer", "second answer", "third answer", "fourth answer"
     screen = chat(*turns, columns=80)
     screen.enter("/nonsense", "(Unknown command /nonsense. /help lists the commands.)")
+    screen.enter("/modle", "Unknown command /modle. Did you mean /model?")
+    screen.enter("/resume nowhere", "Other sessions:\nnone")
     shown = screen.enter("/help", "/undo ")
     for name in ("compact", "context", "exit", "fork", "resume", "undo"):
         assert f"\n/{name} " in shown

@@ -11,6 +11,7 @@ from agentloop import (
     Depends,
     DoneTool,
     Ephemeral,
+    ImagePart,
     Loop,
     MessageQueue,
     Result,
@@ -101,6 +102,8 @@ async def main() -> None:
     city: City = (await agent.run("x")).value
     assert_type(city.name, str)
     assert_type(await agent.query("x"), str)
+    await agent.run(["Which city is this?", ImagePart("https://a.example/b.png")])
+    await agent.run(["Which city is this?", 5])  # E
     assert_type(agent.fork(), Agent)
     async for event in agent.query_stream("x"):
         if isinstance(event, ToolCallEvent):
