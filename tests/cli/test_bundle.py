@@ -130,6 +130,16 @@ def test_a_bundle_is_formatted_and_requires_only_pydantic(tmp_path, chosen):
     assert out == "hello\n"
 
 
+@pytest.mark.parametrize("name", ["fence", "loop_detection"])
+def test_a_recipe_works_with_imports_from_a_bundle(tmp_path, name):
+    write(tmp_path, ["agent", "scripted"])
+    source = (ROOT / "examples" / "recipes" / f"{name}.py").read_text(encoding="utf-8")
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(re.sub(r"from agentloop[\w.]* import", "from my_agent import", source))
+    original = execute(sys.executable, ROOT / "examples" / "recipes" / f"{name}.py")
+    assert execute(sys.executable, recipe) == original
+
+
 @slow
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
 def test_a_bundle_passes_mypy(tmp_path, tmp_path_factory, chosen):
