@@ -24,7 +24,17 @@ from tests.doubles.anthropic_double import AnthropicDouble, redacted, sign, sse,
 from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import ANTHROPIC
-from tests.models.asked import CALLED, HI, RESULT, TOOLS, agent_of, ask, conversation, sent, serving
+from tests.models.helpers import (
+    CALLED,
+    HI,
+    RESULT,
+    TOOLS,
+    agent_of,
+    ask,
+    conversation,
+    sent_body,
+    serving,
+)
 
 model = ANTHROPIC.model
 read = ChatAnthropic("m", api_key="k").read
@@ -47,7 +57,7 @@ def result(call_id, words):
     return {"type": "tool_result", "tool_use_id": call_id, "content": [text(words)]}
 
 
-def streamed(*items):
+def read_stream(*items):
     whole = AnthropicChunks()
     for item in items:
         whole.add(item)
@@ -62,12 +72,12 @@ def delta(index, kind, **fields):
     return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
 
 
-def written(reply):
+def blocks_of(reply):
     """Return the content blocks of a reply when sent back to the provider."""
     return write_anthropic_messages([*HI, reply])[1]["content"]
 
 
-def hurried():
+def long_conversation():
     talk = conversation()
     return [*talk[:5], UserMessage("hurry"), *talk[5:], UserMessage("bye")]
 
@@ -84,7 +94,7 @@ async def test_unsupported_keywords_are_removed_from_an_output_schema():
     place = {"type": "object", "properties": {"format": {"type": "null"}, "minimum": number}}
     listed = {"type": "array", "items": kinds, "maxItems": 9}
     schema = {"type": "object", "properties": {"kinds": listed}, "$defs": {"A": place}}
-    body = await sent(ANTHROPIC, HI, output_schema=schema)
+    body = await sent_body(ANTHROPIC, HI, output_schema=schema)
     plain = {"format": {"type": "null"}, "minimum": {"type": "integer", "title": "N"}}
     items = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "string"}]}
     closed = {"type": "object", "additionalProperties": False}
@@ -134,7 +144,7 @@ async def test_an_output_type_with_a_repeated_model_uses_structured_outputs():
 
 
 async def test_a_conversation_with_calls_is_valid_for_the_provider():
-    body = await sent(ANTHROPIC, hurried(), TOOLS, cache=False, system="s")
+    body = await sent_body(ANTHROPIC, long_conversation(), TOOLS, cache=False, system="s")
     blocks = [text("I look"), use("a", "weather", city="Bern"), use("b", "time")]
     failed = result("b", "no clock") | {"is_error": True}
     assert body["messages"] == [
@@ -150,7 +160,7 @@ async def test_call_ids_of_other_servers_are_converted_to_valid_distinct_ids():
     ids = ["a.b", "a_b", "call|1", "x" * 70, "é"]
     turn = AssistantMessage(tool_calls=tuple(ToolCall(call_id, "time") for call_id in ids))
     results = [ToolMessage(call_id, "time", call_id) for call_id in ids]
-    wire = (await sent(ANTHROPIC, [*HI, turn, *results], TOOLS))["messages"]
+    wire = (await sent_body(ANTHROPIC, [*HI, turn, *results], TOOLS))["messages"]
     sent_ids = [block["id"] for block in wire[1]["content"]]
     assert sent_ids == [block["tool_use_id"] for block in wire[2]["content"]]
     assert (len(set(sent_ids)), sent_ids[1]) == (5, "a_b")
@@ -168,7 +178,7 @@ async def test_blank_text_is_omitted_or_replaced_by_a_placeholder(blank):
         UserMessage(blank),
         AssistantMessage(blank),
     ]
-    body = await sent(ANTHROPIC, messages, TOOLS, cache=False)
+    body = await sent_body(ANTHROPIC, messages, TOOLS, cache=False)
     assert "system" not in body
     failed = result("b", "(empty)") | {"is_error": True}
     assert [message["content"] for message in body["messages"]] == [
@@ -198,9 +208,9 @@ def test_calls_of_the_message_replace_the_calls_in_raw_at_the_same_positions():
     reply = read({"content": [thought("x"), text("so"), use("a"), text("and"), use("b")]})
     renamed = tuple(ToolCall(f"{call.id}_2", "time", '{"x":1}') for call in reply.tool_calls)
     turn = [thought("x"), text("so"), use("a_2", x=1), text("and"), use("b_2", x=1)]
-    assert written(replace(reply, tool_calls=renamed)) == turn
+    assert blocks_of(replace(reply, tool_calls=renamed)) == turn
     fewer = [text("soand"), use("a_2", x=1)]
-    assert written(replace(reply, tool_calls=renamed[:1])) == fewer
+    assert blocks_of(replace(reply, tool_calls=renamed[:1])) == fewer
 
 
 HIDDEN = {"type": "thinking", "thinking": "", "signature": sign("")}
@@ -231,7 +241,7 @@ async def test_received_blocks_are_sent_back_unchanged(blocks, back):
 
 
 def test_deltas_of_an_unknown_type_are_merged():
-    reply = streamed(
+    reply = read_stream(
         start(0, {"type": "zzz"}),
         delta(0, "zzz_delta", zzz="a", n=[1], none=None),
         delta(0, "zzz_delta", zzz="b"),
@@ -244,8 +254,8 @@ def test_deltas_of_an_unknown_type_are_merged():
 
 def test_a_truncated_server_tool_call_is_sent_back_with_an_object_as_input():
     cut = delta(0, "input_json_delta", partial_json='{"q": "x')
-    reply = streamed(start(0, SEARCH | {"input": {}}), cut)
-    assert (reply.tool_calls, written(reply)) == ((), [SEARCH | {"input": {}}])
+    reply = read_stream(start(0, SEARCH | {"input": {}}), cut)
+    assert (reply.tool_calls, blocks_of(reply)) == ((), [SEARCH | {"input": {}}])
 
 
 # ---- paused turns
@@ -343,13 +353,13 @@ async def test_a_code_execution_container_is_reused_until_it_expires():
 
 
 async def test_tools_system_prompt_and_the_last_two_user_messages_have_cache_marks():
-    marked = await sent(ANTHROPIC, hurried(), TOOLS)
+    marked = await sent_body(ANTHROPIC, long_conversation(), TOOLS)
     assert json.dumps(marked).count("cache_control") == 4
     assert [MARK.items() <= tool.items() for tool in marked["tools"]] == [False, True]
     assert marked["system"] == [text("s") | MARK]
     assert marked["messages"][2]["content"][-1] == text("hurry") | MARK
     assert marked["messages"][4]["content"][-1] == text("bye") | MARK
-    hour = json.dumps(await sent(ANTHROPIC, hurried(), TOOLS, cache="1h"))
+    hour = json.dumps(await sent_body(ANTHROPIC, long_conversation(), TOOLS, cache="1h"))
     assert hour.count('"cache_control": {"type": "ephemeral", "ttl": "1h"}') == 4
 
 
@@ -393,7 +403,7 @@ async def test_a_refusal_contains_the_explanation_of_the_provider(streaming):
 )
 def test_streamed_calls_are_assembled_separately(deltas, arguments):
     call = [delta(0, "input_json_delta", partial_json=piece) for piece in deltas]
-    reply = streamed(start(0, use("a", "f")), *call, start(1, use("b", "g")))
+    reply = read_stream(start(0, use("a", "f")), *call, start(1, use("b", "g")))
     assert reply.tool_calls == (ToolCall("a", "f", arguments), ToolCall("b", "g"))
     assert reply.stop_reason == "tool_calls"
 
@@ -412,7 +422,7 @@ async def test_an_error_event_of_llama_cpp_keeps_its_reason():
 def test_streamed_usage_merges_two_parts_and_keeps_counts_missing_from_the_second():
     first = {"input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": 1}
     last = {"output_tokens": 40, "input_tokens": None, "cache_read_input_tokens": 9}
-    reply = streamed(
+    reply = read_stream(
         {"type": "message_start", "message": {"content": [], "usage": first}},
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last},
     )
@@ -444,5 +454,5 @@ async def test_the_double_rejects_settings_that_the_provider_rejects(messages, s
 async def test_a_block_with_an_id_that_is_not_text_does_not_break_later_requests():
     odd = {"type": "server_tool_use", "id": ["s"], "name": "web_search", "input": {}}
     reply = AssistantMessage("hello", raw={"provider": "anthropic", "content": [odd]})
-    body = await sent(ANTHROPIC, [*HI, reply, UserMessage("again")])
+    body = await sent_body(ANTHROPIC, [*HI, reply, UserMessage("again")])
     assert body["messages"][-1]["role"] == "user"

@@ -7,13 +7,13 @@ from agentloop.messages import AssistantMessage, Citation
 from tests.doubles.anthropic_double import AnthropicDouble
 from tests.doubles.openai_double import Reply
 from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, RESPONSES
-from tests.models.asked import HI, ask
+from tests.models.helpers import HI, ask
 
 SO = "Zürich is large. Bern is small."
 BERN = len("Zürich is large. ")
 
 
-def cited(reply):
+def sources_of(reply):
     """Return citation citation as (URL, title, cited text)."""
     return [
         (citation.url, citation.title, reply.text[citation.start : citation.end])
@@ -54,7 +54,7 @@ READ = [
 def test_url_citations_of_chat_completions_are_read():
     message = {"role": "assistant", "content": SO, "annotations": SOURCES}
     reply = whole(OPENAI, {"choices": [{"message": message, "finish_reason": "stop"}]})
-    assert cited(reply) == READ
+    assert sources_of(reply) == READ
     assert reply.citations[0].raw == SOURCES[0]
 
 
@@ -64,7 +64,7 @@ def test_repeated_citations_in_a_stream_are_merged():
     deltas = [{"content": SO}, {"annotations": SOURCES[:1]}, {"annotations": SOURCES}]
     chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    assert cited(read(OPENAI, *chunks, end)) == READ
+    assert sources_of(read(OPENAI, *chunks, end)) == READ
 
 
 def test_a_citation_may_lack_a_position_or_a_title():
@@ -72,7 +72,7 @@ def test_a_citation_may_lack_a_position_or_a_title():
     odd = {"type": "url_citation", "title": {"en": "A"}}
     message = {"content": SO, "annotations": [about, None, odd]}
     reply = whole(OPENAI, {"choices": [{"message": message}]})
-    assert cited(reply) == [("https://a", "", ""), ("", '{"en": "A"}', "")]
+    assert sources_of(reply) == [("https://a", "", ""), ("", '{"en": "A"}', "")]
     assert hash(reply)
 
 
@@ -105,7 +105,7 @@ def test_positions_in_later_messages_of_responses_are_relative_to_the_complete_t
     else:
         message = whole(RESPONSES, reply)
     assert message.text == SO
-    assert cited(message) == [("https://b", "B", "Bern"), ("", "a.pdf", "")]
+    assert sources_of(message) == [("https://b", "B", "Bern"), ("", "a.pdf", "")]
     assert message.citations[1].raw["file_id"] == "file-1"
 
 
@@ -140,7 +140,7 @@ async def test_a_citation_of_anthropic_covers_its_text_block(streaming):
         llm = ANTHROPIC.model(server, cache=False)
         reply = await ask(llm, streaming)
         await ask(llm, messages=[*HI, reply, *HI])
-    assert cited(reply) == [
+    assert sources_of(reply) == [
         ("", "Cities", "Zürich is large."),
         ("https://b", "B", "Bern is small."),
         ("https://c", "C", "Bern is small."),
@@ -160,7 +160,7 @@ CHUNKS = [
 IMAGE = {"image": {"sourceUri": "https://c", "imageUri": "https://c/x.png", "title": "c"}}
 
 
-def grounded(*supports, chunks=CHUNKS):
+def grounding_metadata(*supports, chunks=CHUNKS):
     return {"groundingChunks": chunks, "groundingSupports": supports}
 
 
@@ -186,9 +186,11 @@ def google(text, grounding, *, streaming):
 
 def test_positions_of_google_are_byte_offsets(streaming):
     start = len("Zürich is large. ".encode())
-    grounding = grounded(support("Zürich is large.", 0, 0), support("Bern is small.", start, 0, 1))
+    grounding = grounding_metadata(
+        support("Zürich is large.", 0, 0), support("Bern is small.", start, 0, 1)
+    )
     reply = google(SO, grounding, streaming=streaming)
-    assert cited(reply) == [
+    assert sources_of(reply) == [
         ("https://a", "a", "Zürich is large."),
         ("https://a", "a", "Bern is small."),
         ("gs://b", "b", "Bern is small."),
@@ -197,21 +199,21 @@ def test_positions_of_google_are_byte_offsets(streaming):
 
 
 def test_the_position_selects_one_of_several_equal_texts():
-    reply = google("yes, or: yes", grounded(support("yes", 9, 0)), streaming=False)
+    reply = google("yes, or: yes", grounding_metadata(support("yes", 9, 0)), streaming=False)
     assert (reply.citations[0].start, reply.citations[0].end) == (9, 12)
     # positions may refer to an unspecified part, in which case the text occurs later
     # Source: https://github.com/googleapis/python-genai/issues/961
-    reply = google("or: yes", grounded(support("yes", 0, 0)), streaming=False)
-    assert cited(reply) == [("https://a", "a", "yes")]
+    reply = google("or: yes", grounding_metadata(support("yes", 0, 0)), streaming=False)
+    assert sources_of(reply) == [("https://a", "a", "yes")]
 
 
 def test_google_sources_without_supports_are_read_and_invalid_indices_are_ignored():
-    reply = google(SO, grounded(), streaming=False)
-    assert cited(reply) == [("https://a", "a", ""), ("gs://b", "b", "")]
-    assert google(SO, grounded(support(SO, 0, 7)), streaming=False).citations == ()
+    reply = google(SO, grounding_metadata(), streaming=False)
+    assert sources_of(reply) == [("https://a", "a", ""), ("gs://b", "b", "")]
+    assert google(SO, grounding_metadata(support(SO, 0, 7)), streaming=False).citations == ()
     assert google(SO, {}, streaming=False).citations == ()
-    reply = google(SO, grounded(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False)
-    assert cited(reply) == [("https://c", "c", ""), ("d", "", "")]
+    reply = google(SO, grounding_metadata(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False)
+    assert sources_of(reply) == [("https://c", "c", ""), ("d", "", "")]
 
 
 # ---- all providers
@@ -246,7 +248,7 @@ def test_recitations_and_fetched_pages_of_google_are_citations():
         "urlContextMetadata": {"urlMetadata": [fetched]},
     }
     reply = whole(GOOGLE, {"candidates": [candidate]})
-    assert cited(reply) == [("https://b", "B", "Bern is small."), ("https://a", "", "")]
+    assert sources_of(reply) == [("https://b", "B", "Bern is small."), ("https://a", "", "")]
 
 
 def test_perplexity_sources_are_read_from_complete_and_streamed_replies():
@@ -255,6 +257,10 @@ def test_perplexity_sources_are_read_from_complete_and_streamed_replies():
     results = [{"title": "A", "url": "https://a", "date": None}]
     for about, title in (({"citations": ["https://a"]}, ""), ({"search_results": results}, "A")):
         choice = {"message": message, "finish_reason": "stop"}
-        assert cited(whole(OPENAI, {"choices": [choice], **about})) == [("https://a", title, "")]
+        assert sources_of(whole(OPENAI, {"choices": [choice], **about})) == [
+            ("https://a", title, "")
+        ]
         choice = {"delta": message, "finish_reason": "stop"}
-        assert cited(read(OPENAI, {"choices": [choice], **about})) == [("https://a", title, "")]
+        assert sources_of(read(OPENAI, {"choices": [choice], **about})) == [
+            ("https://a", title, "")
+        ]

@@ -10,7 +10,7 @@ from agentloop import Agent, ModelError
 from tests.doubles.fault_server import FaultServer, fin
 from tests.doubles.openai_double import OpenAIDouble, Reply
 from tests.doubles.wires import KEY, OPENAI, TOOLS
-from tests.models.asked import ask
+from tests.models.helpers import ask
 from tests.test_recipes import load
 
 dump_to = load("dump_bodies").dump_to

@@ -13,14 +13,14 @@ from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMe
 from agentloop.models import wire as wires
 from agentloop.models.wire import encode_body
 from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, RESPONSES, WIRES
-from tests.models.asked import HI, PDF, PNG, TOOLS, body_of
+from tests.models.helpers import HI, PDF, PNG, TOOLS, body_of
 
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
 
 
-def encoded(llm, messages):
+def encode_request(llm, messages):
     return encode_body(llm.body(messages, TOOLS, "auto", False))
 
 
@@ -57,7 +57,9 @@ def test_cached_encoding_produces_the_same_bytes_as_encoding_every_message(
     for added in history:
         for message in added:
             messages.append(message)
-            assert encoded(llm, messages) == encoded(llm, [copy(item) for item in messages])
+            assert encode_request(llm, messages) == encode_request(
+                llm, [copy(item) for item in messages]
+            )
 
 
 @settings(max_examples=200, deadline=None)
@@ -86,16 +88,16 @@ def test_the_encoding_work_per_request_is_constant(wire, monkeypatch):
     for number in range(1000, 1200):
         messages += turn(number, size=50)
         sizes.append(0)
-        whole = encoded(llm, messages)
+        whole = encode_request(llm, messages)
     assert sizes[-1] == sizes[10] < len(whole) / 10
 
 
 def test_a_result_that_is_pruned_later_is_encoded_again(wire):
     llm = wire.model("http://x")
     messages = [*HI, *[message for number in range(9) for message in turn(number)]]
-    assert b"at noon 2" in encoded(llm, messages)
+    assert b"at noon 2" in encode_request(llm, messages)
     messages[6] = replace(messages[6], content="[removed]")
-    later = encoded(llm, messages)
+    later = encode_request(llm, messages)
     assert b"at noon 2" not in later
     assert b"[removed]" in later
 
@@ -106,8 +108,8 @@ def test_alternating_models_send_only_their_own_reasoning():
     owner = first.read({"choices": [{"message": {"reasoning_content": "mine"}}]}).raw["owner"]
     messages = [*HI, *turn(1, raw=raw | {"owner": owner}), *turn(2)]
     for _ in range(2):
-        assert b"mine" in encoded(first, messages)
-        assert b"mine" not in encoded(other, messages)
+        assert b"mine" in encode_request(first, messages)
+        assert b"mine" not in encode_request(other, messages)
         assert "input" in body_of(RESPONSES.model("http://x"), messages)
 
 
@@ -117,13 +119,13 @@ def test_a_fork_reuses_the_encoded_messages_of_its_original(wire, monkeypatch):
     for number in range(50):
         for record in [*HI, *turn(number, size=50)]:
             agent.record(record)
-    whole = encoded(llm, agent.messages)
+    whole = encode_request(llm, agent.messages)
     written = []
     encode = wires.to_json
     monkeypatch.setattr(
         wires, "to_json", lambda *value, **options: written.append(0) or encode(*value, **options)
     )
-    assert encoded(llm, agent.fork().messages) == whole
+    assert encode_request(llm, agent.fork().messages) == whole
     assert len(written) < 50
 
 
@@ -135,16 +137,16 @@ def test_a_server_tool_call_is_kept_only_if_a_later_reply_contains_its_result(an
 
     llm = ANTHROPIC.model("http://x")
     messages = [*HI, *own(1, SEARCH), *own(2, *[FOUND] * answered)]
-    assert b"server_tool_use" in encoded(llm, messages[:3])
+    assert b"server_tool_use" in encode_request(llm, messages[:3])
     for number in range(3, 9):
         messages += own(number)
-        assert (b"server_tool_use" in encoded(llm, messages)) == answered
+        assert (b"server_tool_use" in encode_request(llm, messages)) == answered
 
 
 def test_encoded_messages_are_released_with_their_log(wire):
     llm = wire.model("http://x")
     messages = [*HI, *[message for number in range(9) for message in turn(number)]]
-    encoded(llm, messages)
+    encode_request(llm, messages)
     remaining = messages[8:9]  # a message does not keep later messages alive
     gc.disable()
     try:

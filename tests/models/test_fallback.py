@@ -11,7 +11,7 @@ from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.openai_double import Failure
 from tests.doubles.wires import CONVERSATIONS, WIRES, hold
-from tests.models.asked import HI, ask
+from tests.models.helpers import HI, ask
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def clock(monkeypatch):
     return clock
 
 
-class Talker(ScriptedModel):
+class PartialModel(ScriptedModel):
     """Emits a delta before it fails."""
 
     async def ainvoke(self, *args, on_delta=None, **options):
@@ -30,13 +30,13 @@ class Talker(ScriptedModel):
         return await super().ainvoke(*args, **options)
 
 
-DOWN = [
+UNAVAILABLE = [
     errors.ConnectionFailed("down"),
     errors.RateLimited("down", status=429),
     errors.Overloaded("down", status=529),
     errors.ServerError("down", status=500),
 ]
-REFUSED = [
+REJECTED = [
     errors.BadRequest("no", status=400),
     errors.ContextWindowExceeded("no", status=400),
     errors.ContentRefused("no", status=400),
@@ -45,7 +45,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("error", DOWN, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", UNAVAILABLE, ids=lambda error: type(error).__name__)
 async def test_the_second_model_answers_if_the_first_is_unavailable(error):
     first, second, deltas = ScriptedModel(error), ScriptedModel("hello"), []
     llm = Fallback(first, second)
@@ -54,7 +54,7 @@ async def test_the_second_model_answers_if_the_first_is_unavailable(error):
     assert first.requests == second.requests
 
 
-@pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", REJECTED, ids=lambda error: type(error).__name__)
 async def test_a_rejected_request_is_not_sent_to_another_model(error):
     llm = Fallback(ScriptedModel(error, "again"), ScriptedModel())
     with pytest.raises(type(error)) as caught:
@@ -66,9 +66,11 @@ async def test_a_rejected_request_is_not_sent_to_another_model(error):
 async def test_no_other_model_is_used_after_a_delta_was_emitted():
     deltas = []
     with pytest.raises(errors.ConnectionFailed):
-        await Fallback(Talker(DOWN[0]), ScriptedModel()).ainvoke(HI, on_delta=deltas.append)
+        await Fallback(PartialModel(UNAVAILABLE[0]), ScriptedModel()).ainvoke(
+            HI, on_delta=deltas.append
+        )
     assert deltas == [TextDeltaEvent("so")]
-    assert (await ask(Fallback(Talker(DOWN[0]), ScriptedModel("a")))).text == "a"
+    assert (await ask(Fallback(PartialModel(UNAVAILABLE[0]), ScriptedModel("a")))).text == "a"
 
 
 async def test_the_last_error_is_raised_with_notes_about_the_earlier_errors():
@@ -81,7 +83,7 @@ async def test_the_last_error_is_raised_with_notes_about_the_earlier_errors():
 
 
 async def test_an_unavailable_model_is_skipped_during_the_cooldown(clock):
-    models = ScriptedModel(DOWN[0], "back", model="a"), ScriptedModel("x", "y", model="b")
+    models = ScriptedModel(UNAVAILABLE[0], "back", model="a"), ScriptedModel("x", "y", model="b")
     llm = Fallback(*models, cooldown=30)
     for model, text, model_then, seconds in (("a", "x", "b", 29), ("b", "y", "b", 1)):
         assert (llm.model, (await ask(llm)).text, llm.model) == (model, text, model_then)
@@ -99,17 +101,19 @@ async def test_a_longer_retry_after_extends_the_cooldown(clock):
 
 
 async def test_every_model_is_tried_if_all_are_in_cooldown(clock):
-    llm = Fallback(ScriptedModel(DOWN[0], DOWN[1]), ScriptedModel(DOWN[2], "up"))
+    llm = Fallback(
+        ScriptedModel(UNAVAILABLE[0], UNAVAILABLE[1]), ScriptedModel(UNAVAILABLE[2], "up")
+    )
     with pytest.raises(errors.Overloaded):
         await ask(llm)
     assert (await ask(llm)).text == "up"
 
 
 async def test_the_errors_that_trigger_a_fallback_are_configurable():
-    llm = Fallback(ScriptedModel(REFUSED[-1]), ScriptedModel("a"), errors=(errors.BadResponse,))
+    llm = Fallback(ScriptedModel(REJECTED[-1]), ScriptedModel("a"), errors=(errors.BadResponse,))
     assert (await ask(llm)).text == "a"
     with pytest.raises(errors.ConnectionFailed):
-        await ask(Fallback(ScriptedModel(DOWN[0]), ScriptedModel("a"), errors=()))
+        await ask(Fallback(ScriptedModel(UNAVAILABLE[0]), ScriptedModel("a"), errors=()))
 
 
 @pytest.mark.parametrize("pair", [*permutations(WIRES, 2)], ids=lambda pair: pair[0].name)

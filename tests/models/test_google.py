@@ -23,7 +23,7 @@ from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.google_double import GoogleDouble, sse
 from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import GOOGLE
-from tests.models.asked import (
+from tests.models.helpers import (
     CALLED,
     HI,
     TOOLS,
@@ -31,7 +31,7 @@ from tests.models.asked import (
     ask,
     body_of,
     conversation,
-    sent,
+    sent_body,
     serving,
 )
 
@@ -70,7 +70,7 @@ def call_part(name="f", **call):
 
 async def test_an_output_schema_is_sent():
     schema = {"type": "object", "properties": {"n": {"type": "integer", "exclusiveMinimum": 0}}}
-    body = await sent(GOOGLE, HI, output_schema=schema)
+    body = await sent_body(GOOGLE, HI, output_schema=schema)
     plain = {"type": "object", "properties": {"n": {"type": "integer"}}}
     config = {"responseMimeType": "application/json", "responseJsonSchema": plain}
     assert body["generationConfig"] == config
@@ -94,7 +94,7 @@ async def test_the_model_name_is_escaped_in_the_path(name, segment):
 
 
 async def test_a_conversation_with_calls_is_valid_for_the_provider():
-    contents = (await sent(GOOGLE, conversation(), TOOLS, system="s"))["contents"]
+    contents = (await sent_body(GOOGLE, conversation(), TOOLS, system="s"))["contents"]
     assert [content["role"] for content in contents] == ["user", "model", "user", "model", "user"]
     weather = {"id": "a", "name": "weather", "args": {"city": "Bern"}}
     assert contents[1]["parts"] == [
@@ -117,7 +117,7 @@ async def test_empty_texts_are_omitted_and_adjacent_messages_of_one_role_are_mer
     assert contents(UserMessage("")) == first
     assert contents(AssistantMessage("a"))[:1] == first
     turn = [*HI, CALLED, ToolMessage("a", "time", ""), UserMessage("and?")]
-    body = await sent(GOOGLE, turn, TOOLS)
+    body = await sent_body(GOOGLE, turn, TOOLS)
     assert [len(content["parts"]) for content in body["contents"]] == [1, 1, 2]
 
 

@@ -23,7 +23,7 @@ from agentloop.models.wire import EventParser, retry_after
 from tests.doubles.fault_server import FaultServer, Loopback, answer, fin, request, rst, send
 from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import KEY, OPENAI
-from tests.models.asked import ask, serving
+from tests.models.helpers import ask, serving
 
 model = OPENAI.model
 OK = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
@@ -308,7 +308,7 @@ def test_a_model_that_is_not_closed_causes_no_warnings():
         import asyncio, sys
         sys.path.insert(0, ".")
         from tests.doubles.wires import OPENAI
-        from tests.models.asked import ask
+        from tests.models.helpers import ask
 
         async def main():
             for _ in range(3):
@@ -425,7 +425,7 @@ async def test_credentials_in_the_address_are_sent_and_not_logged(caplog):
 # ---- concurrency
 
 
-class Counting(Loopback):
+class CountingServer(Loopback):
     """Answers requests while `go` is set; `open` is the number of open connections."""
 
     def __init__(self):
@@ -456,7 +456,7 @@ class Counting(Loopback):
 
 
 async def test_cancelled_requests_leave_no_open_connections():
-    async with Counting() as server, model(server, max_retries=0) as llm:
+    async with CountingServer() as server, model(server, max_retries=0) as llm:
         await ask(llm)
         server.go.clear()
         for steps in range(120):
@@ -472,7 +472,7 @@ async def test_cancelled_requests_leave_no_open_connections():
 
 
 async def test_idle_connections_are_reused_and_closed_after_the_keep_alive_time(monkeypatch):
-    async with Counting() as server, model(server, max_retries=0) as llm:
+    async with CountingServer() as server, model(server, max_retries=0) as llm:
         for _ in range(5):
             await asyncio.gather(*[ask(llm) for _ in range(100)])
         assert server.connections <= 110, "one connection per concurrent request"
@@ -484,7 +484,7 @@ async def test_idle_connections_are_reused_and_closed_after_the_keep_alive_time(
 
 async def test_the_number_of_idle_connections_has_an_upper_bound(monkeypatch):
     monkeypatch.setattr(http, "MAX_IDLE", 5)
-    async with Counting() as server, model(server, max_retries=0) as llm:
+    async with CountingServer() as server, model(server, max_retries=0) as llm:
         await asyncio.gather(*[ask(llm) for _ in range(20)])
         await server.has(5)
         assert server.open == 5
@@ -536,7 +536,7 @@ async def test_concurrent_connects_are_limited_during_a_burst(monkeypatch):
             connecting -= 1
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", counted)
-    async with Counting() as server, model(server, max_retries=0) as llm:
+    async with CountingServer() as server, model(server, max_retries=0) as llm:
         replies = await asyncio.gather(*[ask(llm) for _ in range(50)])
     assert [reply.text for reply in replies] == ["hello"] * 50
     assert most == 2

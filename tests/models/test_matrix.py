@@ -10,7 +10,7 @@ from agentloop.models.google import UNSIGNED
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.openai_double import Reply
 from tests.doubles.wires import CONVERSATIONS, KEY, TOOLS, WIRES, as_message, hold
-from tests.models.asked import HI, agent_of, ask, body_of, serving
+from tests.models.helpers import HI, agent_of, ask, body_of, serving
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)

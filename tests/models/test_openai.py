@@ -16,7 +16,17 @@ from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import drop_none
 from tests.doubles.fault_server import stream
 from tests.doubles.wires import OPENAI, RESPONSES
-from tests.models.asked import CALLED, HI, SCHEMA, TOOLS, ask, body_of, conversation, sent, serving
+from tests.models.helpers import (
+    CALLED,
+    HI,
+    SCHEMA,
+    TOOLS,
+    ask,
+    body_of,
+    conversation,
+    sent_body,
+    serving,
+)
 
 ME = ChatOpenAI("m", base_url="http://x")
 END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
@@ -37,7 +47,7 @@ def delta(fields):
     return {"choices": [{"delta": fields}]}
 
 
-def written(llm, message):
+def sent_message(llm, message):
     """Return a message as it is sent back to the provider."""
     return body_of(llm, [*HI, message])["messages"][1]
 
@@ -46,7 +56,7 @@ def written(llm, message):
 
 
 async def test_a_conversation_with_calls_is_valid_for_the_provider():
-    wire = (await sent(OPENAI, conversation(), TOOLS, system="s"))["messages"]
+    wire = (await sent_body(OPENAI, conversation(), TOOLS, system="s"))["messages"]
     assert wire[2]["content"] == "I look"
     assert wire[2]["tool_calls"][1]["function"] == {"name": "time", "arguments": "{}"}
     assert wire[4] == {"role": "tool", "tool_call_id": "b", "content": "no clock"}
@@ -55,7 +65,7 @@ async def test_a_conversation_with_calls_is_valid_for_the_provider():
 async def test_a_long_id_of_another_server_is_shortened_in_call_and_result():
     long = "chatcmpl-tool-" + "0123456789abcdef" * 2
     turn = [AssistantMessage(tool_calls=(ToolCall(long, "time"),)), ToolMessage(long, "time", "1")]
-    wire = (await sent(OPENAI, [*HI, *turn], TOOLS))["messages"]
+    wire = (await sent_body(OPENAI, [*HI, *turn], TOOLS))["messages"]
     assert wire[1]["tool_calls"][0]["id"] == wire[2]["tool_call_id"] != long
 
 
@@ -159,16 +169,16 @@ def test_a_schema_that_strict_mode_rejects_has_no_strict_form(value):
 # ---- replies, labelled with their provider
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-SAYS = {"content": "a"}
+CONTENT = {"content": "a"}
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 MIXED = [{"type": "text", "text": "a"}, {"type": "zzz"}, {"text": "b"}, 5]
 REPLIES = {  # a message, and the expected fields of the reply
-    "text": (SAYS, {"text": "a", "stop_reason": "end", "raw": None, "usage": None}),
+    "text": (CONTENT, {"text": "a", "stop_reason": "end", "raw": None, "usage": None}),
     "null": ({"content": None}, {"text": ""}),
     "no content": ({}, {"text": ""}),
     "Mistral: parts": ({"content": MIXED}, {"text": "ab", "thinking": None}),
     "Mistral: thinking parts": (
-        {"content": [THOUGHT, SAYS]},
+        {"content": [THOUGHT, CONTENT]},
         {"text": "", "thinking": "hm", "raw": None},
     ),
     "Cloudflare: an object": ({"content": {"n": 1}}, {"text": '{"n": 1}'}),
@@ -177,9 +187,9 @@ REPLIES = {  # a message, and the expected fields of the reply
         {"content": None, "refusal": "I can't."},
         {"text": "I can't.", "stop_reason": "refused"},
     ),
-    "DeepSeek, vLLM": (SAYS | {"reasoning_content": "hm"}, {"thinking": "hm"}),
-    "OpenRouter": (SAYS | {"reasoning": "hm"}, {"thinking": "hm"}),
-    "an object as reasoning": (SAYS | {"reasoning": {"n": 1}}, {"thinking": '{"n": 1}'}),
+    "DeepSeek, vLLM": (CONTENT | {"reasoning_content": "hm"}, {"thinking": "hm"}),
+    "OpenRouter": (CONTENT | {"reasoning": "hm"}, {"thinking": "hm"}),
+    "an object as reasoning": (CONTENT | {"reasoning": {"n": 1}}, {"thinking": '{"n": 1}'}),
     "half a character in a signature": (
         {"tool_calls": [CALL | {"extra_content": "\ud83d"}]},
         {"tool_calls": (ToolCall("a", "f", extra={"extra_content": "\ufffd"}),)},
@@ -187,7 +197,7 @@ REPLIES = {  # a message, and the expected fields of the reply
     "Azure: filtered": (None, {"text": "", "stop_reason": "refused"}),
 }
 REASONING = {"completion_tokens_details": {"reasoning_tokens": 30}}
-COUNTED = {  # usage fields in addition to 100 input and 50 output tokens, and the expected usage
+USAGES = {  # usage fields in addition to 100 input and 50 output tokens, and the expected usage
     "OpenAI": (
         REASONING | {"prompt_tokens_details": {"cached_tokens": 80}, "total_tokens": 150},
         Usage(100, 50, cached_input_tokens=80, reasoning_tokens=30),
@@ -224,18 +234,18 @@ def test_a_filtered_reply_whose_message_is_null_is_a_refusal():
     assert (reply.text, reply.stop_reason) == ("", "refused")
 
 
-@pytest.mark.parametrize("case", COUNTED)
+@pytest.mark.parametrize("case", USAGES)
 def test_usage_of_different_servers_is_read(case, streaming):
-    details, expected = COUNTED[case]
+    details, expected = USAGES[case]
     usage = {"prompt_tokens": 100, "completion_tokens": 50, **details}
-    assert read(SAYS, "stop", streaming, usage).usage == expected
+    assert read(CONTENT, "stop", streaming, usage).usage == expected
 
 
 @pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource"])
 def test_a_finish_reason_that_reports_a_failure_is_a_bad_response(word):
     # OpenRouter, Z.AI, DeepSeek
     with pytest.raises(BadResponse, match=word):
-        reply_to(SAYS, word)
+        reply_to(CONTENT, word)
 
 
 @pytest.mark.parametrize(
@@ -273,14 +283,14 @@ def test_opaque_data_is_sent_back_only_to_its_server_and_model(case, streaming):
     reply = assemble(*map(delta, pieces), END) if streaming else reply_to(message)
     again = load_record(dump_record(reply))
     sent = {"role": "assistant", **message}
-    assert written(ME, again) == sent
+    assert sent_message(ME, again) == sent
     plain = {"role": "assistant", "content": "a", "tool_calls": [CALL, CALL | {"id": "b"}]}
     for other in (ChatOpenAI("other", base_url="http://x"), ChatOpenAI("m", base_url="http://y")):
-        assert written(other, again) == plain
+        assert sent_message(other, again) == plain
     changed = replace(again, tool_calls=again.tool_calls[:1])
-    assert written(ME, changed)["tool_calls"] == [CALL | SIGNED]
+    assert sent_message(ME, changed)["tool_calls"] == [CALL | SIGNED]
     for raw in ({"reasoning_content": "x"}, [1], "x", None):
-        assert written(ME, replace(again, raw=raw)) == plain
+        assert sent_message(ME, replace(again, raw=raw)) == plain
 
 
 def test_reasoning_fragments_of_openrouter_are_merged():
@@ -292,10 +302,10 @@ def test_reasoning_fragments_of_openrouter_are_merged():
         *THOUGHTS[1:],
     ]
     reply = assemble(
-        *[delta({"reasoning_details": [fragment]}) for fragment in fragments], delta(SAYS), END
+        *[delta({"reasoning_details": [fragment]}) for fragment in fragments], delta(CONTENT), END
     )
     whole = first | {"text": "Let me see.", "signature": "Et8B"}
-    assert written(ME, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
+    assert sent_message(ME, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
 
 
 # ---- streams
@@ -322,7 +332,7 @@ def test_thinking_in_two_fields_is_emitted_once():
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 async def test_a_usage_chunk_without_choices_is_accepted_at_any_position(position):
-    chunks = [delta(SAYS), END]
+    chunks = [delta(CONTENT), END]
     usage = {"prompt_tokens": 3, "completion_tokens": 4}
     chunks.insert(position, {"choices": [], "usage": usage})
     async with serving(stream(*chunks)) as server:

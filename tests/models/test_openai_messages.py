@@ -19,7 +19,7 @@ from agentloop.messages import (
 from tests.doubles.wires import CONVERSATIONS, OPENAI, hold
 
 
-def again(dicts):
+def round_trip(dicts):
     """Read dicts as loaded from a file, and convert them back to dicts."""
     return to_openai(from_openai(json.loads(json.dumps(dicts))))
 
@@ -30,7 +30,7 @@ async def test_a_conversation_is_unchanged_after_a_round_trip(talk):
         held = await hold(talk, llm)
     requests = [request["messages"] for request in server.requests]
     for sent in [*requests, to_openai(held.agent.messages)]:
-        assert again(sent) == sent
+        assert round_trip(sent) == sent
     other = Agent(llm=ScriptedModel("ok"))
     other.load_history(from_openai(to_openai(held.agent.messages)))
     assert to_openai(other.messages) == to_openai(held.agent.messages)
@@ -123,7 +123,7 @@ def test_results_without_ids_are_matched_with_calls_without_ids_in_order():
 def test_the_thinking_of_a_stored_reply_is_preserved():
     stored = [{"role": "assistant", "content": "hello", "reasoning_content": "hm"}]
     assert from_openai(stored)[0].thinking == "hm"
-    assert again(stored) == stored
+    assert round_trip(stored) == stored
 
 
 @pytest.mark.parametrize(

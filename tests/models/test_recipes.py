@@ -7,7 +7,7 @@ import pytest
 from agentloop import Agent, AssistantMessage, ScriptedModel, Usage, errors
 from tests.doubles.openai_double import Failure, OpenAIDouble
 from tests.doubles.wires import CONVERSATIONS, KEY, hold
-from tests.models.asked import ask
+from tests.models.helpers import ask
 from tests.test_recipes import load
 
 
@@ -69,7 +69,7 @@ async def test_the_recipe_answers_a_question(recipe, monkeypatch, capsys):
 # ---- many agents: limited concurrency and tokens per minute
 
 
-async def play(agents, at_once, per_minute):
+async def run_paced_agents(agents, at_once, per_minute):
     """Return the start times of many requests and their maximum concurrency."""
     now, starts, running, peak = 1000.0, list[float](), 0, 0
 
@@ -96,12 +96,12 @@ async def play(agents, at_once, per_minute):
 
 
 async def test_concurrent_requests_are_limited():
-    assert (await play(50, 4, 10**9))[1] == 4
+    assert (await run_paced_agents(50, 4, 10**9))[1] == 4
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
 async def test_the_tokens_per_minute_stay_below_the_limit(at_once):
-    starts, _ = await play(20, at_once, 500)
+    starts, _ = await run_paced_agents(20, at_once, 500)
     for start in starts:
         per_minute = sum(start <= at < start + 60 for at in starts)
         # Concurrent requests are counted by their estimates, which are lower here.
@@ -110,5 +110,5 @@ async def test_the_tokens_per_minute_stay_below_the_limit(at_once):
 
 
 async def test_a_request_that_is_larger_than_the_limit_is_sent_alone():
-    starts, _ = await play(3, 3, 1)
+    starts, _ = await run_paced_agents(3, 3, 1)
     assert [round(at - starts[0]) for at in starts] == [0, 60, 120]

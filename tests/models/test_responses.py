@@ -15,7 +15,7 @@ from tests.doubles.openai_double import OpenAIDouble, Reply
 from tests.doubles.responses_double import ResponsesDouble, event
 from tests.doubles.wires import RESPONSES
 from tests.doubles.wires import TOOLS as REAL_TOOLS
-from tests.models.asked import HI, TOOLS, agent_of, ask, conversation, sent, serving
+from tests.models.helpers import HI, TOOLS, agent_of, ask, conversation, sent_body, serving
 
 THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAAAB=="}
 CALL = {"id": "fc_1", "type": "function_call", "status": "completed"}
@@ -96,7 +96,7 @@ async def test_reasoning_is_not_requested_from_a_model_that_does_not_reason(name
 
 async def test_every_item_has_a_type():
     # llama.cpp rejects an assistant message without a type: "Cannot determine type of 'item'"
-    items = (await sent(RESPONSES, conversation(), TOOLS, system="s"))["input"]
+    items = (await sent_body(RESPONSES, conversation(), TOOLS, system="s"))["input"]
     assert [item["type"] for item in items] == [
         "message",
         "message",

@@ -14,7 +14,7 @@ from agentloop.models.fallback import Fallback
 from agentloop.models.google import read_google_usage
 from tests.doubles.fault_server import FaultServer, answer, chunk, fin, send, stall, stream_head
 from tests.doubles.wires import GOOGLE, OPENAI, RESPONSES
-from tests.models.asked import agent_of, ask, serving
+from tests.models.helpers import agent_of, ask, serving
 
 READ = [
     (read_openai_usage, "prompt_tokens", "completion_tokens"),
@@ -32,14 +32,14 @@ def test_invalid_counts_are_read_as_zero(read, input_name, output_name, junk):
     assert read({}) is None
 
 
-OF_RESPONSES = {
+RESPONSES_USAGE = {
     "input_tokens": 100,
     "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
     "output_tokens": 50,
     "output_tokens_details": {"reasoning_tokens": 40},
     "total_tokens": 150,
 }
-OF_ANTHROPIC = {
+ANTHROPIC_USAGE = {
     "input_tokens": 5,
     "cache_read_input_tokens": 80,
     "cache_creation_input_tokens": 15,
@@ -48,7 +48,7 @@ OF_ANTHROPIC = {
     "server_tool_use": None,
     "cache_creation": {"ephemeral_1h_input_tokens": 12, "ephemeral_5m_input_tokens": 3},
 }
-OF_GOOGLE = {
+GOOGLE_USAGE = {
     "promptTokenCount": 100,
     "cachedContentTokenCount": 80,
     "candidatesTokenCount": 50,
@@ -61,10 +61,10 @@ OF_GOOGLE = {
 @pytest.mark.parametrize(
     ("read", "reported", "usage"),
     [
-        (read_openai_usage, OF_RESPONSES, Usage(100, 50, 60, 30, 40)),
+        (read_openai_usage, RESPONSES_USAGE, Usage(100, 50, 60, 30, 40)),
         (read_openai_usage, {"input_tokens": 1, "output_tokens": None}, Usage(1)),
-        (read_anthropic_usage, OF_ANTHROPIC, Usage(100, 50, 80, 15, 30)),
-        (read_google_usage, OF_GOOGLE, Usage(107, 80, 80, 0, 30)),
+        (read_anthropic_usage, ANTHROPIC_USAGE, Usage(100, 50, 80, 15, 30)),
+        (read_google_usage, GOOGLE_USAGE, Usage(107, 80, 80, 0, 30)),
     ],
 )
 def test_tokens_are_counted_once(read, reported, usage):

@@ -42,7 +42,7 @@ from tests.doubles.fault_server import (
 )
 from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import ANTHROPIC, GOOGLE, KEY, OPENAI, RESPONSES
-from tests.models.asked import (
+from tests.models.helpers import (
     CALLED,
     HI,
     PDF,
@@ -54,8 +54,8 @@ from tests.models.asked import (
     ask,
     body_of,
     fake_tool,
-    only,
-    sent,
+    for_wires,
+    sent_body,
     serving,
 )
 
@@ -108,14 +108,14 @@ async def test_the_default_request_contains_no_optional_fields(wire):
 
 
 SAME = {"temperature": 0, "prompt_cache_key": "p", "parallel_tool_calls": False}
-OF_OPENAI = SAME | {"max_completion_tokens": 9, "reasoning_effort": "low"}
+OPENAI_SETTINGS = SAME | {"max_completion_tokens": 9, "reasoning_effort": "low"}
 THINKING = {"thinkingBudget": 0, "includeThoughts": False}
 CONFIG = {"temperature": 0, "maxOutputTokens": 9, "thinkingConfig": THINKING, "topP": 0.5}
 SETTINGS = [  # a wire, model settings, and the expected fields of the request
-    (OPENAI, OF_OPENAI | {"extra": {"seed": 4}}, OF_OPENAI | {"seed": 4}),
+    (OPENAI, OPENAI_SETTINGS | {"extra": {"seed": 4}}, OPENAI_SETTINGS | {"seed": 4}),
     (
         RESPONSES,
-        OF_OPENAI | {"reasoning_summary": "auto"},
+        OPENAI_SETTINGS | {"reasoning_summary": "auto"},
         SAME | {"max_output_tokens": 9, "reasoning": {"effort": "low", "summary": "auto"}},
     ),
     (
@@ -146,7 +146,7 @@ SETTINGS = [  # a wire, model settings, and the expected fields of the request
 
 @pytest.mark.parametrize(("wire", "settings", "written"), SETTINGS)
 async def test_settings_are_sent_when_set_even_if_they_are_zero(wire, settings, written):
-    body = await sent(wire, HI, TOOLS, **settings)
+    body = await sent_body(wire, HI, TOOLS, **settings)
     assert {key: body[key] for key in written} == written
 
 
@@ -188,7 +188,7 @@ def test_the_key_and_the_address_are_read_from_the_environment(
 
 
 SEARCH = {"type": "web_search", "filters": {"allowed_domains": ["example.org"]}}
-OF_PROVIDERS = {
+PROVIDER_TOOLS = {
     "openai": SEARCH,
     "responses": SEARCH,
     "anthropic": {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
@@ -198,8 +198,8 @@ OF_PROVIDERS = {
 
 @pytest.mark.parametrize("tools", [TOOLS, ()], ids=["with own tools", "alone"])
 async def test_provider_tools_follow_the_tools_of_the_agent(wire, tools):
-    own = OF_PROVIDERS[wire.name]
-    body = await sent(wire, HI, tools, provider_tools=[own])
+    own = PROVIDER_TOOLS[wire.name]
+    body = await sent_body(wire, HI, tools, provider_tools=[own])
     first, last = body["tools"][0], body["tools"][-1]
     assert {name: last[name] for name in own} == own
     assert (first is last) == (not tools)
@@ -252,7 +252,7 @@ async def test_a_tool_may_have_extra_fields_for_each_provider(wire):
     def weather(city: str) -> str:
         return "sunny"
 
-    declared = wire.declared(await sent(wire, HI, [weather], **wire.bare))[0]
+    declared = wire.declared(await sent_body(wire, HI, [weather], **wire.bare))[0]
     declared = declared.get("function", declared)  # Chat Completions nests the declaration
     assert declared.items() >= {"name": "weather", **EXTRAS[wire.name]}.items()
     assert "x" not in declared
@@ -269,16 +269,16 @@ async def test_a_tool_with_deferred_loading_has_no_cache_mark():
     # "Tools with defer_loading cannot use prompt caching"
     # Source: https://github.com/router-for-me/CLIProxyAPI/issues/4561
     deferred = Tool("weather", "The weather.", SCHEMA, extra={"anthropic": {"defer_loading": True}})
-    body = await sent(ANTHROPIC, HI, [fake_tool("search"), deferred])
+    body = await sent_body(ANTHROPIC, HI, [fake_tool("search"), deferred])
     marked = [tool["name"] for tool in body["tools"] if "cache_control" in tool]
     assert (marked, len(body["tools"])) == (["search"], 2)
 
 
-@only(OPENAI, RESPONSES)
+@for_wires(OPENAI, RESPONSES)
 async def test_strict_mode_is_set_for_each_tool_separately(wire):
     tools = [fake_tool(), fake_tool("loose", {"type": "object", "properties": {"x": {}}})]
     for setting in (True, False):
-        written = (await sent(wire, HI, tools, strict=setting))["tools"]
+        written = (await sent_body(wire, HI, tools, strict=setting))["tools"]
         strict = [bool(tool.get("function", tool).get("strict")) for tool in written]
         assert strict == [setting, False]
 
@@ -291,11 +291,11 @@ async def test_strict_mode_is_set_for_each_tool_separately(wire):
 TRIGGER = {"type": "input_tokens", "value": 100_000}
 SHORTENED = {"type": "compact_20260112", "trigger": TRIGGER}
 CLEARED = {"type": "clear_tool_uses_20250919", "trigger": TRIGGER | {"value": 30_000}}
-OF_ITERATIONS = [
+ITERATIONS = [
     {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500},
     {"type": "message", "input_tokens": 23_000, "output_tokens": 1_000},
 ]
-WITH_ITERATIONS = {"input_tokens": 23_000, "output_tokens": 1_000, "iterations": OF_ITERATIONS}
+WITH_ITERATIONS = {"input_tokens": 23_000, "output_tokens": 1_000, "iterations": ITERATIONS}
 
 
 async def test_a_compaction_summary_of_anthropic_is_sent_back_unchanged(streaming):
@@ -315,17 +315,17 @@ async def test_a_compaction_summary_of_anthropic_is_sent_back_unchanged(streamin
 
 async def test_anthropic_clears_results_without_compaction_or_before_it():
     both = {"clear_tool_uses": 30_000, "betas": ["compact-2026-01-12", "x"]}
-    assert (await sent(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEARED]}
-    body = await sent(ANTHROPIC, HI, **both, compact_threshold=100_000)
+    assert (await sent_body(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEARED]}
+    body = await sent_body(ANTHROPIC, HI, **both, compact_threshold=100_000)
     assert body["context_management"] == {"edits": [CLEARED, SHORTENED]}
-    assert "context_management" not in await sent(ANTHROPIC, HI)
+    assert "context_management" not in await sent_body(ANTHROPIC, HI)
 
 
 async def test_a_compaction_summary_of_openai_is_sent_back_unchanged():
     summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "e"}
     part = {"type": "output_text", "text": "so", "annotations": []}
     item = {"type": "message", "role": "assistant", "content": [part]}
-    body = await sent(RESPONSES, HI, compact_threshold=100_000)
+    body = await sent_body(RESPONSES, HI, compact_threshold=100_000)
     assert body["context_management"] == [{"type": "compaction", "compact_threshold": 100_000}]
     llm = RESPONSES.model("http://x")
     reply = llm.read({"status": "completed", "output": [summary, item]})
@@ -374,7 +374,7 @@ def inline(kind, data):
 
 
 PDF_URL = "data:application/pdf;base64,JVBERg=="
-CARRIED = {  # PARTS in the format of each provider, then parts that only some providers accept
+SENT_PARTS = {  # PARTS in the format of each provider, then parts that only some providers accept
     "openai": [
         {"type": "text", "text": "look"},
         chat_image(URL),
@@ -422,13 +422,13 @@ async def test_images_and_files_are_sent_in_messages_and_results(wire):
     turn = [UserMessage(parts)]
     if wire.results_hold_media:
         turn += [CALLED, replace(RESULT, content=parts)]
-    body = await sent(wire, turn, TOOLS, **wire.bare)
-    assert wire.first_content(body) == CARRIED[wire.name]
+    body = await sent_body(wire, turn, TOOLS, **wire.bare)
+    assert wire.first_content(body) == SENT_PARTS[wire.name]
     if wire.results_hold_media:
-        assert wire.result_content(body) == CARRIED[wire.name]
+        assert wire.result_content(body) == SENT_PARTS[wire.name]
 
 
-OWN = {  # provider-specific fields of a file, and the expected part
+FILE_FIELDS = {  # provider-specific fields of a file, and the expected part
     "openai": ({"file": {"file_id": "file-1"}}, {"type": "file", "file": {"file_id": "file-1"}}),
     "responses": ({"file": {"file_id": "file-1"}}, {"type": "input_file", "file_id": "file-1"}),
     "anthropic": (
@@ -444,29 +444,29 @@ OWN = {  # provider-specific fields of a file, and the expected part
 
 
 async def test_a_file_may_have_an_id_and_extra_fields_for_a_provider(wire):
-    own, part = OWN[wire.name]
+    own, part = FILE_FIELDS[wire.name]
     file = replace(PDF, extra={wire.extra: own, "other": {"file_id": "x"}})
-    body = await sent(wire, [UserMessage([file])], **wire.bare)
+    body = await sent_body(wire, [UserMessage([file])], **wire.bare)
     assert wire.first_content(body) == [part]
-    other = await sent(wire, [UserMessage([replace(PDF, extra={"other": own})])], **wire.bare)
-    assert other == await sent(wire, [UserMessage([PDF])], **wire.bare), "others get the data"
+    other = await sent_body(wire, [UserMessage([replace(PDF, extra={"other": own})])], **wire.bare)
+    assert other == await sent_body(wire, [UserMessage([PDF])], **wire.bare), "others get the data"
 
 
-@only(OPENAI, RESPONSES, ANTHROPIC)
+@for_wires(OPENAI, RESPONSES, ANTHROPIC)
 async def test_a_file_id_takes_precedence_over_an_address(wire):
-    own, part = OWN[wire.name]
+    own, part = FILE_FIELDS[wire.name]
     file = FilePart(url=URL, name="a.pdf", extra={wire.extra: own})
-    assert wire.first_content(await sent(wire, [UserMessage([file])], **wire.bare)) == [part]
+    assert wire.first_content(await sent_body(wire, [UserMessage([file])], **wire.bare)) == [part]
 
 
-@only(OPENAI, GOOGLE)
+@for_wires(OPENAI, GOOGLE)
 async def test_an_image_follows_the_last_result_if_results_cannot_contain_images(wire):
     turn = [
         AssistantMessage(tool_calls=(ToolCall("a", "weather"), ToolCall("b", "time"))),
         ToolMessage("a", "weather", [TextPart("the page"), PNG]),
         ToolMessage("b", "time", "noon"),
     ]
-    text = json.dumps(await sent(wire, [*HI, *turn], TOOLS))
+    text = json.dumps(await sent_body(wire, [*HI, *turn], TOOLS))
     parts = ["the page", "noon", "Attached to the result of weather:", "AP8="]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
@@ -510,7 +510,7 @@ SIGNED = {"functionCall": {"name": "time"}, "thoughtSignature": "Zm9yZ2Vk"}
     ],
 )
 async def test_the_doubles_reject_messages_that_every_provider_rejects(wire, turn, words):
-    await refused(wire, [*HI, *turn], words)
+    await assert_rejected(wire, [*HI, *turn], words)
 
 
 @pytest.mark.parametrize(
@@ -530,10 +530,10 @@ async def test_the_doubles_reject_messages_that_every_provider_rejects(wire, tur
     ],
 )
 async def test_a_double_rejects_messages_that_its_provider_rejects(wire, turn, words):
-    await refused(wire, [*HI, *turn], words)
+    await assert_rejected(wire, [*HI, *turn], words)
 
 
-async def refused(wire, messages, words):
+async def assert_rejected(wire, messages, words):
     async with wire.double(["never"]) as server:
         with pytest.raises(BadRequest, match=words):
             await ask(wire.model(server), messages=messages, tools=TOOLS)

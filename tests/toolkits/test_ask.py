@@ -40,7 +40,7 @@ class SessionAgent(Session, Agent):
     session_fsync = False
 
 
-def asking(*script, kind=Agent, **settings):
+def asking_agent(*script, kind=Agent, **settings):
     """Return an agent with `ask_user`, `look` and external `sign`, and a list of executed calls."""
     ran = []
 
@@ -58,7 +58,7 @@ def asking(*script, kind=Agent, **settings):
 
 
 async def test_a_question_ends_the_run_and_its_answer_continues_the_run():
-    agent, _ = asking(ASK, "A table for four.")
+    agent, _ = asking_agent(ASK, "A table for four.")
     result = await agent.run("Book a table.")
     assert result.stop_reason == "needs_answer"
     [question] = result.pending
@@ -71,15 +71,15 @@ async def test_a_question_ends_the_run_and_its_answer_continues_the_run():
 
 
 async def test_a_question_may_be_answered_in_another_process(tmp_path):
-    agent, _ = asking(ASK, kind=SessionAgent, session_dir=tmp_path)
+    agent, _ = asking_agent(ASK, kind=SessionAgent, session_dir=tmp_path)
     with agent:
         assert (await agent.run("Book a table.")).stop_reason == "needs_answer"
-    agent, _ = asking(kind=SessionAgent, session_dir=tmp_path)
+    agent, _ = asking_agent(kind=SessionAgent, session_dir=tmp_path)
     with agent:
         [question] = agent.pending
         agent.answer(question.id, "For four.")
         assert agent.pending == ()
-    agent, _ = asking("A table for four.", kind=SessionAgent, session_dir=tmp_path)
+    agent, _ = asking_agent("A table for four.", kind=SessionAgent, session_dir=tmp_path)
     with agent:
         with pytest.raises(ValueError, match="is not pending: it is completed"):
             agent.answer(question.id, "For two.")
@@ -88,7 +88,9 @@ async def test_a_question_may_be_answered_in_another_process(tmp_path):
 
 
 async def test_other_calls_of_the_turn_run_and_external_functions_do_not():
-    agent, ran = asking([call("look", at="a"), ASK, call("sign", paper="p"), call("look", at="b")])
+    agent, ran = asking_agent(
+        [call("look", at="a"), ASK, call("sign", paper="p"), call("look", at="b")]
+    )
     result = await agent.run("go")
     assert [call.name for call in result.pending] == ["ask_user", "sign"]
     assert sorted(ran) == ["a", "b"]
@@ -99,7 +101,7 @@ async def test_other_calls_of_the_turn_run_and_external_functions_do_not():
 
 
 async def test_a_run_before_the_answer_sends_no_request_and_has_the_same_pending_calls():
-    agent, _ = asking([ASK, call("sign", paper="p")], "Done.")
+    agent, _ = asking_agent([ASK, call("sign", paper="p")], "Done.")
     first, second = (await agent.run("go")).pending
     agent.answer(second.id, "signed")
     for _ in range(2):
@@ -116,14 +118,14 @@ async def test_a_run_before_the_answer_sends_no_request_and_has_the_same_pending
     [("four", "four"), ({"table": 4}, '{"table":4}'), (None, ""), (["a", "b"], '["a","b"]')],
 )
 async def test_an_answer_may_have_any_type_that_a_tool_may_return(content, text):
-    agent, _ = asking(ASK, "ok")
+    agent, _ = asking_agent(ASK, "ok")
     [question] = (await agent.run("go")).pending
     agent.answer(question.id, content)
     assert results(agent) == [text]
 
 
 async def test_an_answer_may_be_an_image_and_a_long_answer_is_truncated_in_the_middle():
-    agent, _ = asking(ASK, ASK, "ok", max_result_chars=100)
+    agent, _ = asking_agent(ASK, ASK, "ok", max_result_chars=100)
     [question] = (await agent.run("go")).pending
     agent.answer(question.id, ["Here:", ImagePart(url="https://example.org/a.png")])
     [question] = (await agent.run()).pending
@@ -134,7 +136,7 @@ async def test_an_answer_may_be_an_image_and_a_long_answer_is_truncated_in_the_m
 
 
 async def test_an_answer_to_a_call_that_is_not_pending_is_an_error_with_the_reason():
-    agent, _ = asking(ASK, "Fine.", [ASK, call("look", at="a")], "ok")
+    agent, _ = asking_agent(ASK, "Fine.", [ASK, call("look", at="a")], "ok")
     with pytest.raises(ValueError, match="call_9"):
         agent.answer("call_9", "x")
     [closed] = (await agent.run("go")).pending
@@ -157,13 +159,13 @@ async def test_answer_raises_an_error_during_a_run():
             agent.answer("call_1", "x")
         return "ok"
 
-    agent, _ = asking(look_around)
+    agent, _ = asking_agent(look_around)
     await agent.run("go")
 
 
 async def test_pending_approvals_are_decided_and_pending_questions_are_answered():
     kind = type("Asks", (Approval, Agent), {})
-    agent, ran = asking([call("sign", paper="p"), ASK, call("look", at="a")], "ok", kind=kind)
+    agent, ran = asking_agent([call("sign", paper="p"), ASK, call("look", at="a")], "ok", kind=kind)
     first, last = (await agent.run("go")).pending
     assert agent.pending == (first, last)
     with pytest.raises(ValueError, match=f"{first.id!r} requires approval"):
@@ -184,7 +186,7 @@ async def test_pending_approvals_are_decided_and_pending_questions_are_answered(
 
 async def test_a_run_that_ends_with_a_question_has_no_text():
     events = []
-    agent, _ = asking(ASK, listeners=[events.append])
+    agent, _ = asking_agent(ASK, listeners=[events.append])
     assert (await agent.run("go")).text == ""
     assert events[-1] == FinalResponseEvent("", "needs_answer")
 
@@ -213,7 +215,7 @@ async def test_a_tool_choice_is_forced_once_and_not_again_after_an_answer():
 @pytest.mark.parametrize("bases", [(Hooks, Agent), (Hooks, Approval, Agent)])
 async def test_post_tool_hooks_run_for_calls_in_the_same_turn_as_a_question(bases):
     seen = []
-    agent, _ = asking(
+    agent, _ = asking_agent(
         [call("look", at="a"), ASK],
         "ok",
         kind=type("Both", bases, {}),
@@ -228,13 +230,13 @@ async def test_post_tool_hooks_run_for_calls_in_the_same_turn_as_a_question(base
 
 
 async def test_an_invalid_question_is_an_error_result():
-    agent, _ = asking(call("ask_user", options=["a"]), "ok")
+    agent, _ = asking_agent(call("ask_user", options=["a"]), "ok")
     assert (await agent.run("go")).text == "ok"
     assert "question" in results(agent)[0]
 
 
 async def test_query_raises_an_error_if_an_answer_is_needed():
-    agent, _ = asking(ASK)
+    agent, _ = asking_agent(ASK)
     with pytest.raises(RunStopped) as stopped:
         await agent.query("go")
     assert stopped.value.result.stop_reason == "needs_answer"
@@ -242,7 +244,7 @@ async def test_query_raises_an_error_if_an_answer_is_needed():
 
 async def test_gates_and_limits_do_not_affect_a_pending_question():
     kind = type("All", (Hooks, Approval, Limits, Session, Agent), {})
-    agent, _ = asking(
+    agent, _ = asking_agent(
         [ASK, call("sign", paper="p")],
         "ok",
         kind=kind,
@@ -282,7 +284,7 @@ async def test_a_call_that_cancels_itself_next_to_a_question_is_not_pending():
 
 async def test_a_denied_external_call_is_not_pending():
     rules = [Rule("deny", "sign", reason="The boss is away.")]
-    agent, _ = asking(
+    agent, _ = asking_agent(
         call("sign", paper="p"),
         "ok",
         kind=type("Asks", (Approval, Agent), {}),
@@ -326,7 +328,7 @@ async def test_a_sub_agent_that_asks_a_question_ends_without_an_answer():
 async def test_every_provider_accepts_the_messages_after_a_question(wire, answers):
     turn = calls(("look", {"at": "a"}, "c1"), ("ask_user", {"question": "For how many?"}, "c2"))
     async with wire.double([turn, "Done."]) as server:
-        agent, _ = asking()
+        agent, _ = asking_agent()
         agent.llm = wire.model(server, max_retries=0)
         [question] = (await agent.run("go")).pending
         if answers:

@@ -48,7 +48,7 @@ def command(name):
 
 
 @asynccontextmanager
-async def opened(tool_class=None, **config):
+async def connect(tool_class=None, **config):
     tool_class = tool_class or (AskingTool if config.get("elicitation") else MCPTool)
     text = json.dumps({"mcpServers": {"fake": config}})
     async with mcp_servers("mcp.json", text, tool_class=tool_class) as [server]:
@@ -68,7 +68,7 @@ def is_running(pid):
 def hostile(tmp_path):
     """Start the hostile server; on teardown, verify that no process remains."""
     pids = tmp_path / "pids"
-    yield lambda mode, *args, **more: opened(
+    yield lambda mode, *args, **more: connect(
         command=sys.executable, args=[HOSTILE, mode, str(pids), *args], **more
     )
     while any(map(is_running, pids.read_text().split())):
@@ -81,19 +81,19 @@ async def result_of(server, kind):
     return agent.messages[2]
 
 
-def named(tools, name):
+def tool_named(tools, name):
     return next(tool for tool in tools if tool.name == name)
 
 
 async def test_the_time_and_git_servers_work_over_stdio(tmp_path):
     async with mcp_tools(command("mcp-server-time")) as tools:
-        now = named(tools, "mcp__get_current_time")
+        now = tool_named(tools, "mcp__get_current_time")
         text = text_of(await now.execute({"timezone": "UTC"}))
         assert json.loads(text)["timezone"] == "UTC"
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "a.txt").write_text("one\n")
     async with mcp_tools(command("mcp-server-git"), name="git") as tools:
-        status = named(tools, "git__git_status")
+        status = tool_named(tools, "git__git_status")
         assert "a.txt" in text_of(await status.execute({"repo_path": str(tmp_path)}))
         with pytest.raises(ToolError):
             await status.execute({"repo_path": str(tmp_path / "nowhere")})
@@ -125,7 +125,7 @@ async def test_the_everything_server_works_over_each_transport(kind):
             while probe.connect_ex(("127.0.0.1", port)):
                 await asyncio.sleep(0.1)
     try:
-        async with opened(**place) as server:
+        async with connect(**place) as server:
             by_name = {tool.own_name: tool for tool in server.tools}
             assert text_of(await by_name["echo"].execute({"message": "hi"})) == "Echo: hi"
             image = await by_name["get-tiny-image"].execute({})
@@ -209,7 +209,7 @@ async def test_keys_in_a_url_or_a_header_are_masked():
     masked = mask(f"{url} with head-secret, key=query/secret, variable", server.secrets)
     assert masked == "http://127.0.0.1:9/s/***/mcp?key=*** with ***, key=***, ***"
     with pytest.raises(MCPError, match="MCP server 'fake': ") as refused:
-        async with opened(url=config.url, headers=config.headers):
+        async with connect(url=config.url, headers=config.headers):
             pass
     assert "secret" not in f"{refused.value}"
 
@@ -229,7 +229,7 @@ async def test_the_password_in_a_url_is_sent_to_the_server_and_not_to_errors_or_
     port = listening.sockets[0].getsockname()[1]
     async with listening:
         with pytest.raises(MCPError) as refused:
-            async with opened(url=f"http://user:p%40ss@127.0.0.1:{port}/mcp", type=kind):
+            async with connect(url=f"http://user:p%40ss@127.0.0.1:{port}/mcp", type=kind):
                 pass
     assert b"Authorization: Basic " + b64encode(b"user:p@ss") in requests[0]
     assert f"127.0.0.1:{port}/mcp" in caplog.text
@@ -246,7 +246,7 @@ async def test_a_truncated_error_contains_no_part_of_a_long_token(kind):
     port = listening.sockets[0].getsockname()[1]
     async with listening:
         with pytest.raises(MCPError, match=r"Illegal header value b.\*\*\*") as refused:
-            async with opened(url=f"http://127.0.0.1:{port}/mcp", type=kind, headers=headers):
+            async with connect(url=f"http://127.0.0.1:{port}/mcp", type=kind, headers=headers):
                 pass
     assert token[:20] not in f"{refused.value}"
 
@@ -789,7 +789,7 @@ RECIPE = Path(__file__).parents[2] / "examples" / "recipes" / "mcp_tools.py"
 
 
 async def test_tools_are_served_to_any_client():
-    async with opened(command=sys.executable, args=["-c", SERVE, str(RECIPE)]) as server:
+    async with connect(command=sys.executable, args=["-c", SERVE, str(RECIPE)]) as server:
         add, look = server.tools
         assert (add.name, add.description) == ("fake__add", "Add two numbers.")
         tools = (await server.client.list_tools()).tools

@@ -31,13 +31,13 @@ CATALOG = {
 }
 
 
-class Found(Tool):
+class NamedTool(Tool):
     async def execute(self, args, overrides=None):
         return f"{self.name} ran"
 
 
-HUNDREDS = [Found(name, text) for name, text in CATALOG.items()]
-HUNDREDS += [Found(f"crm__get_field_{n}", f"Read field {n} of a customer.") for n in range(290)]
+HUNDREDS = [NamedTool(name, text) for name, text in CATALOG.items()]
+HUNDREDS += [NamedTool(f"crm__get_field_{n}", f"Read field {n} of a customer.") for n in range(290)]
 
 
 @tool
@@ -54,11 +54,11 @@ def search(query):
     return call("search_tools", query=query)
 
 
-def offered(request):
+def offered_tools(request):
     return [tool.name for tool in request.tools]
 
 
-SEEN = ["here", "search_tools"]
+VISIBLE = ["here", "search_tools"]
 CREATE, WEATHER = "github__create_issue", "weather__forecast"
 
 
@@ -75,8 +75,8 @@ class TestToolSearch(test_loop.TestLoop):
         llm = ScriptedModel(*script)
         agent = Searcher(llm=llm, tools=[here])
         assert await agent.query("x") == "Done."
-        assert offered(llm.requests[0]) == SEEN
-        assert offered(llm.requests[1])[:3] == [*SEEN, CREATE]
+        assert offered_tools(llm.requests[0]) == VISIBLE
+        assert offered_tools(llm.requests[1])[:3] == [*VISIBLE, CREATE]
         listing = llm.requests[1].messages[-1].text
         assert listing == f"{CREATE}: Open a new issue in a repository.", (
             "unrelated tools are not listed"
@@ -89,8 +89,10 @@ class TestToolSearch(test_loop.TestLoop):
         events = []
         agent = Searcher(llm=llm, tools=[here], tool_search=exact, listeners=[events.append])
         await agent.query("x")
-        assert offered(llm.requests[1]) == [*SEEN, WEATHER, CREATE]
-        assert [offered(request) for request in llm.requests[2:]] == [offered(llm.requests[1])] * 2
+        assert offered_tools(llm.requests[1]) == [*VISIBLE, WEATHER, CREATE]
+        assert [offered_tools(request) for request in llm.requests[2:]] == [
+            offered_tools(llm.requests[1])
+        ] * 2
         changed = [event for event in events if isinstance(event, ToolsChangedEvent)]
         [names] = [event.tools for event in changed]
         assert {CREATE, WEATHER} <= {*names}
@@ -105,29 +107,29 @@ class TestToolSearch(test_loop.TestLoop):
         llm = ScriptedModel(search(WEATHER), call(CREATE), "Done.")
         with SessionSearcher(llm=llm, **settings) as second:
             assert await second.query("y") == "Done."
-            assert offered(llm.requests[0]) == [*SEEN, CREATE]
-            assert offered(llm.requests[1]) == [*SEEN, CREATE, WEATHER]
+            assert offered_tools(llm.requests[0]) == [*VISIBLE, CREATE]
+            assert offered_tools(llm.requests[1]) == [*VISIBLE, CREATE, WEATHER]
             second.clear_history()
-            assert [tool.name for tool in second.toolset()] == SEEN
+            assert [tool.name for tool in second.toolset()] == VISIBLE
         with fork:
-            assert [tool.name for tool in fork.toolset()] == [*SEEN, CREATE]
+            assert [tool.name for tool in fork.toolset()] == [*VISIBLE, CREATE]
 
     async def test_a_search_without_matches_suggests_fewer_words(self):
         llm = ScriptedModel(search("xylophone"), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
         assert "fewer words" in llm.requests[1].messages[-1].text
-        assert offered(llm.requests[1]) == SEEN
+        assert offered_tools(llm.requests[1]) == VISIBLE
 
     async def test_the_description_lists_all_tool_names_and_each_name_is_searchable(self):
         llm = ScriptedModel(search(f"{WEATHER}, {CREATE}"), "Done.")
         await Searcher(llm=llm, tools=[here]).query("x")
         first, second = (list(request.tools) for request in llm.requests)
         assert all(name in first[1].description for name in CATALOG)
-        assert offered(llm.requests[1]) == [*SEEN, CREATE, WEATHER]
+        assert offered_tools(llm.requests[1]) == [*VISIBLE, CREATE, WEATHER]
         assert first == second[:2], "the description stays the same"
 
     async def test_the_description_omits_the_names_of_very_many_tools(self):
-        many = [Found(f"tool_{n}", "Read.") for n in range(501)]
+        many = [NamedTool(f"tool_{n}", "Read.") for n in range(501)]
         agent = Searcher(llm=ScriptedModel(), searchable_tools=many)
         assert "tool_500" not in agent.toolset()[-1].description
 
@@ -158,21 +160,23 @@ class TestToolSearch(test_loop.TestLoop):
     async def test_a_searchable_tool_with_the_name_of_another_tool_is_never_found(
         self, bases, name, tmp_path
     ):
-        own = [Found(name, "Close the ticket."), Found("other", "Close the ticket.")]
+        own = [NamedTool(name, "Close the ticket."), NamedTool("other", "Close the ticket.")]
         llm = ScriptedModel(search("close ticket"), call("other"), call("done", message="Closed."))
         agent = type("Own", bases, {})(
             llm=llm, searchable_tools=own, require_done_tool=True, offload_dir=tmp_path
         )
         assert await agent.query("x") == "Closed."
         assert llm.requests[1].messages[-1].text == "other: Close the ticket."
-        assert set(offered(llm.requests[1])) - set(offered(llm.requests[0])) == {"other"}
+        assert set(offered_tools(llm.requests[1])) - set(offered_tools(llm.requests[0])) == {
+            "other"
+        }
 
     async def test_a_found_tool_that_is_added_to_tools_later_is_offered_once(self):
         agent = Searcher(llm=ScriptedModel(search(CREATE), "Found.", "Done."), tool_search=exact)
         await agent.query("x")
         agent.tools = [HUNDREDS[0]]
         await agent.query("y")
-        assert offered(agent.llm.requests[2]) == [CREATE, "search_tools"]
+        assert offered_tools(agent.llm.requests[2]) == [CREATE, "search_tools"]
 
     @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
     async def test_every_provider_accepts_the_requests(self, wire):

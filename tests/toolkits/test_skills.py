@@ -37,7 +37,7 @@ def put(folder, name, head):
     (folder / name / "SKILL.md").write_text(f"---\n{head}\n---\nDo it well.\n")
 
 
-async def use(folder, *script, prompts=("x",), **settings):
+async def run_agent(folder, *script, prompts=("x",), **settings):
     """Return an agent with the skills of a folder and two tools, after its runs."""
     llm = ScriptedModel(*script)
     agent = Skilled(llm=llm, tools=[read, write], skills=discover_skills(folder), **settings)
@@ -56,7 +56,7 @@ class TestSkills(test_loop.TestLoop):
 
     async def test_the_model_receives_the_list_loads_a_skill_and_reads_its_files(self, folder):
         more = call("skill", name="pdf", path="more/forms.md")
-        agent = await use(folder, LOAD, more, call("skill", name="no"), "ok")
+        agent = await run_agent(folder, LOAD, more, call("skill", name="no"), "ok")
         skill = agent.llm.requests[0].tools[-1]
         assert skill.description.endswith(":\n- free: Free: all tools\n- pdf: Fills forms.")
         assert skill.parameters["properties"]["name"]["enum"] == ["free", "pdf"]
@@ -76,7 +76,7 @@ class TestSkills(test_loop.TestLoop):
         outside = ["../README.md", f"{folder / 'README.md'}", "out", "up/README.md"]
         bad = [*outside, ".", "no", "a\0b", ""]
         calls = [call("skill", name="pdf", path=path) for path in [*bad, "in"]]
-        *refused, inside = results(await use(folder, calls, "ok"))
+        *refused, inside = results(await run_agent(folder, calls, "ok"))
         assert inside == "Fields."
         for text in refused:
             assert "pdf" in text or "null" in text

@@ -25,25 +25,25 @@ PRIVATE = """
 PAGE = """<!doctype html><html><head><title>T</title><script>if (a<b) "</p>"</script></head>
 <body><h1>Tea &amp; <b>milk</b></h1><style>p { x }</style><p>Green<br>Black
  tea</p><script src=x></script><ul><li>One<li>Two</ul><svg><path/></svg></body></html>"""
-NOT_GOOD = r"""
+NOT_ALLOWED = r"""
     https://evil.com/ http://good.com.evil.com/ http://good.com@evil.com/ http://good.com:8080/
     http://good.com\@evil.com/ http://good.com./ ftp://good.com/ file:///etc/passwd //good.com/
     good.com http://127.0.0.1/ http://2130706433/ http://0x7f.1/ http://[::1]/ http://sub.good.com/
     http://evil.com#good.com http://169.254.169.254/latest"""
 
 
-def fetching(url):
+def fetch_tool(url):
     """Return the tool with only the host of this URL allowed."""
     return web_fetch([httpx.URL(url).netloc.decode()])
 
 
 async def fetch(url):
-    return await fetching(url).execute({"url": url})
+    return await fetch_tool(url).execute({"url": url})
 
 
 async def failure(url, tool=None):
     """Return the error of a call, as shown to the model."""
-    tool = tool or fetching(url)
+    tool = tool or fetch_tool(url)
     agent = Agent(llm=ScriptedModel(call("web_fetch", url=url), "ok"), tools=[tool])
     await agent.run("x")
     assert agent.messages[2].is_error
@@ -53,12 +53,12 @@ async def failure(url, tool=None):
 class TestWebFetch:
     async def test_a_page_is_fetched_as_text(self, server):
         server.reply(body=PAGE.encode(), content_type="text/html; charset=utf-8")
-        assert f"127.0.0.1:{server.port}" in fetching(server.url).description
+        assert f"127.0.0.1:{server.port}" in fetch_tool(server.url).description
         text = await fetch(f"{server.url}/tea?kind=green#top")
         assert text == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
         assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
 
-    @pytest.mark.parametrize("url", NOT_GOOD.split())
+    @pytest.mark.parametrize("url", NOT_ALLOWED.split())
     async def test_only_allowed_hosts_are_fetched(self, resolver, url):
         text = await failure(url, web_fetch(["good.com"]))
         assert "is not an http(s) address of good.com" in text
@@ -157,7 +157,7 @@ class TestWebFetch:
 
     async def test_a_slow_or_unreachable_server_is_an_error_result(self):
         async with FaultServer([stall()]) as mute:
-            impatient = fetching(mute.url)
+            impatient = fetch_tool(mute.url)
             impatient.timeout = 0.1
             text = await failure(mute.url, impatient)
             assert "not finished within 0.1 seconds" in text

@@ -48,7 +48,7 @@ def conversation():
     ]
 
 
-def only(*wires):
+def for_wires(*wires):
     return pytest.mark.parametrize("wire", wires, ids=lambda wire: wire.name)
 
 
@@ -70,7 +70,7 @@ def body_of(llm, messages, tools=(), tool_choice="auto"):
     return json.loads(encode_body(llm.body(messages, tools, tool_choice, False)))
 
 
-async def sent(wire, messages, tools=(), tool_choice="auto", *, system=None, **settings):
+async def sent_body(wire, messages, tools=(), tool_choice="auto", *, system=None, **settings):
     """Send messages to the strict double of a wire and return the accepted request body."""
     async with wire.double(["a"], system=system) as server, wire.model(server, **settings) as llm:
         await llm.ainvoke(messages, tools, tool_choice=tool_choice)
