@@ -1,4 +1,4 @@
-"""A conversation of the command, without its terminal."""
+"""The conversation of the chat without a terminal."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def billed(text, *calls, tokens):
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a conversation with a model that says this, and read what is shown."""
+    """Return a function that starts a conversation with a scripted model and records its output."""
     shown = io.StringIO()
 
     def start(*said, **settings):
@@ -46,7 +46,7 @@ def start(tmp_path):
     return start
 
 
-def test_an_undo_leaves_the_bill_as_it_was_and_names_the_files_that_were_changed(start, tmp_path):
+def test_an_undo_retains_the_bill_and_names_the_changed_files(start, tmp_path):
     write = call("write", path="a.py", content="1")
     fails = call("edit", path="b.py", old_text="x", new_text="y")
     said = [
@@ -72,7 +72,7 @@ def test_an_undo_leaves_the_bill_as_it_was_and_names_the_files_that_were_changed
         assert chat.agent.usage.input_tokens == 1123
 
 
-def test_the_form_of_a_server_is_shown_and_the_next_prompt_is_its_answer(start):
+def test_the_question_of_a_server_is_shown_and_answered_by_the_next_prompt(start):
     form = {"properties": {"date": {"type": "string"}}}
     asked = {"server": "inn", "question": "When?", "form": form}
 
@@ -96,7 +96,7 @@ def test_the_form_of_a_server_is_shown_and_the_next_prompt_is_its_answer(start):
         assert chat.agent.messages[2].text == 'booked: "tomorrow"'
 
 
-def test_a_configured_mcp_server_asks_and_the_next_prompt_is_the_answer(start, tmp_path):
+def test_the_next_prompt_answers_the_question_of_a_configured_mcp_server(start, tmp_path):
     pytest.importorskip("mcp")
     double = Path(__file__).parents[1] / "doubles" / "mcp_server.py"
     arguments = [str(double), "newest", str(tmp_path / "pids")]

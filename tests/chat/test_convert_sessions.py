@@ -1,4 +1,4 @@
-"""`agentloop convert`: sessions of older versions open without a hand."""
+"""`agentloop convert`: sessions of older versions are converted automatically."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 class Kept(MessageQueue, Hooks, Approval, Session, Agent):
-    """All that reads marks of an old session."""
+    """An agent with all mixins that read records of old sessions."""
 
 
 def converted(folder, *lines, name="s"):
@@ -37,7 +37,7 @@ def converted(folder, *lines, name="s"):
     return path
 
 
-def test_an_old_session_is_converted_and_its_file_is_kept(tmp_path, capsys):
+def test_an_old_session_is_converted_and_its_original_file_is_saved(tmp_path, capsys):
     path = converted(tmp_path, name="session_v1")
     assert read_log(path) == read_log(DATA / "session_v2.jsonl")
     old = tmp_path / "before_0.6" / path.name
@@ -57,7 +57,7 @@ def test_an_argument_that_is_not_a_directory_is_an_error(tmp_path, capsys):
     assert capsys.readouterr().out == f"{path}: not a directory\ns.jsonl: converted\n"
 
 
-def test_a_session_that_is_open_is_not_converted(tmp_path, capsys):
+def test_an_open_session_is_not_converted(tmp_path, capsys):
     path = tmp_path / "s.jsonl"
     agent = Kept(llm=ScriptedModel(), session="s", session_dir=tmp_path)
     before = b'{"type":"session","schema":1}\n{"type":"user","content":"x"}\n'
@@ -68,7 +68,7 @@ def test_a_session_that_is_open_is_not_converted(tmp_path, capsys):
     agent.close()
 
 
-def test_a_line_that_cannot_be_read_keeps_its_place_and_a_torn_one_goes(tmp_path, caplog):
+def test_an_unreadable_line_is_retained_and_a_partial_last_line_is_dropped(tmp_path, caplog):
     path = tmp_path / "s.jsonl"
     lines = ['{"type":"session","schema":1}', "{broken", "[7]", '{"type":"user","content":"x"}']
     path.write_text("\n".join([*lines, '{"type":"us']))
@@ -77,7 +77,7 @@ def test_a_line_that_cannot_be_read_keeps_its_place_and_a_torn_one_goes(tmp_path
     assert "last line dropped, 11 bytes" in caplog.text
 
 
-async def test_a_converted_session_goes_on_with_its_verdicts_asks_and_permissions(tmp_path):
+async def test_a_converted_session_retains_its_verdicts_requests_and_permissions(tmp_path):
     converted(tmp_path, name="gates_v04")
     script = [bash("git status"), bash("rm -r folder x.pyc")]
     agent, ran = acting(
@@ -95,16 +95,16 @@ async def test_a_converted_session_goes_on_with_its_verdicts_asks_and_permission
             ("UserPromptSubmit", "deny"),
             ("UserPromptSubmit", "none"),
         ]
-        [pending] = (await agent.run()).pending  # the other was allowed then
+        [pending] = (await agent.run()).pending  # the other call had been approved
         assert pending.parsed == {"command": "y"}
         agent.decide(pending.id, "allow")
         [pending] = (await agent.run()).pending
-        assert pending.parsed == {"command": "rm -r folder x.pyc"}  # "rm *.pyc" was allowed
+        assert pending.parsed == {"command": "rm -r folder x.pyc"}  # "rm *.pyc" had been approved
         assert ran == ["x", "y", "git status"]
         assert "My key" not in str([request.messages for request in agent.llm.requests])
 
 
-async def test_a_message_that_an_old_session_left_waiting_is_delivered_once(tmp_path):
+async def test_an_unread_message_of_an_old_session_is_delivered_once(tmp_path):
     converted(
         tmp_path,
         '{"type":"session","schema":1}',
@@ -162,7 +162,7 @@ async def test_a_message_that_an_old_session_left_waiting_is_delivered_once(tmp_
         ),
     ],
 )
-def test_what_version_0_4_wrote_is_understood(line, record):
+def test_records_of_version_0_4_are_converted(line, record):
     found = load_record(convert_line(line.encode()))
     if not record.extra:
         found = replace(found, extra=None)

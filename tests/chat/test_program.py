@@ -37,7 +37,7 @@ SCRIPT = [str(Path(sys.executable).with_name("agentloop"))]
 
 
 def ask(server, *options, prompt="go", **more):
-    """Run the command with a model on this server."""
+    """Run the command with a model on the server."""
     at = ["--base-url", server.base_url, "--model", "m", *["--prompt", prompt] * bool(prompt)]
     return run(*at, *options, **more)
 
@@ -46,7 +46,7 @@ def said(request, *roles):
     return [each["content"] for each in request["messages"] if each["role"] in roles]
 
 
-def test_no_file_of_the_current_folder_runs(tmp_path):
+def test_no_module_of_the_current_folder_is_imported(tmp_path):
     for name in ("secrets", "pydantic", "httpx", "argparse", "agentloop/__init__"):
         file = tmp_path / f"{name}.py"
         file.parent.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ def test_no_file_of_the_current_folder_runs(tmp_path):
     assert done.stdout == "answer\n", done.stderr
 
 
-def test_the_answer_goes_to_stdout_and_the_model_is_told_where_it_works(tmp_path):
+def test_the_answer_is_on_stdout_and_the_system_prompt_names_the_folder(tmp_path):
     (tmp_path / "a").write_text("x")
     (tmp_path / "AGENTS.md").write_text("Write no comments.")
     with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.", "one") as server:
@@ -74,7 +74,7 @@ def test_the_answer_goes_to_stdout_and_the_model_is_told_where_it_works(tmp_path
 
 
 @pytest.mark.parametrize("yes", [False, True])
-def test_without_a_terminal_only_yes_allows(tmp_path, yes):
+def test_without_a_terminal_only_the_option_yes_approves_calls(tmp_path, yes):
     with HeldDouble([WRITE], "done") as server:
         done = ask(server, *["--yes"] * yes, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n")
@@ -82,7 +82,7 @@ def test_without_a_terminal_only_yes_allows(tmp_path, yes):
     assert ("--yes allows" in done.stderr) == (not yes)
 
 
-# ---- what cannot be
+# ---- invalid arguments
 
 WRONG = rf"""
 --prompt go -> OPENAI_BASE_URL
@@ -113,7 +113,7 @@ view s.jsonl -o no/where.html -> No such file
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Make a folder in which `main` may be called; undo what it changes in this process."""
+    """Return a folder in which `main` may be called; undo its changes to this process."""
     for name in os.environ.keys() - environment().keys():
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -126,7 +126,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("row", WRONG.strip().split("\n"))
-def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
+def test_invalid_arguments_are_errors_and_nothing_is_written(here, capsys, row):
     (here / "none.py").write_text("LIST = []")
     (here / "calendar.py").write_text("")
     (here / "wrong.py").write_text("\ndef f(:\n")
@@ -158,28 +158,28 @@ def test_help_names_the_exit_statuses_and_the_commands_in_80_columns(capsys, mon
         assert re.search(rf"(?m)^  {name} +\S", shown)
 
 
-def test_a_model_that_fails_is_1_and_names_itself_once(tmp_path):
+def test_a_failed_request_exits_with_status_1_and_names_the_model_once(tmp_path):
     with HeldDouble([400, "no"]) as server:
         done = ask(server, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "m failed: 400: no\n" in done.stderr
 
 
-def test_the_text_before_a_stream_broke_is_printed_and_the_error_is_not_an_answer(tmp_path):
+def test_the_partial_text_of_an_interrupted_stream_is_printed_without_the_error(tmp_path):
     with HeldDouble(["half of ", "it", ConnectionError()]) as server:
         done = ask(server, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "half of it\n")
     assert "m failed: " in done.stderr
 
 
-def test_a_run_that_ends_before_an_answer_is_3(tmp_path):
+def test_a_run_without_an_answer_exits_with_status_3(tmp_path):
     with HeldDouble(["I will not.", {"finish_reason": "content_filter"}]) as server:
         done = ask(server, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "I will not.\n")
     assert "(Stopped: refused.)" in done.stderr
 
 
-def test_a_stdin_that_is_closed_is_no_prompt_and_no_trouble(tmp_path):
+def test_a_closed_stdin_counts_as_empty(tmp_path):
     with HeldDouble("answer") as server:
         command = shlex.join([*MODULE, "--base-url", server.base_url, "-m", "m"])
         answered = run("-c", f"{command} -p go <&-", program=["sh"], cwd=tmp_path)
@@ -190,7 +190,7 @@ def test_a_stdin_that_is_closed_is_no_prompt_and_no_trouble(tmp_path):
     assert "Traceback" not in empty.stderr
 
 
-def test_the_words_of_the_command_line_are_the_prompt_and_c_goes_on_with_the_newest_session(
+def test_the_arguments_are_the_prompt_and_c_continues_the_newest_session(
     tmp_path,
 ):
     home = {"cwd": tmp_path, "HOME": str(tmp_path)}
@@ -204,7 +204,7 @@ def test_the_words_of_the_command_line_are_the_prompt_and_c_goes_on_with_the_new
     assert said(server.requests[-1], "user") == ["fix it", "and now?", "look at this\n\npiped"]
 
 
-def test_piped_bytes_that_are_not_text_are_refused_and_text_of_another_encoding_is_sent(tmp_path):
+def test_piped_binary_data_is_rejected_and_text_of_another_encoding_is_sent(tmp_path):
     command = [*MODULE, "--base-url", "", "-m", "m", "-p", "Summarize"]
     more = {"cwd": tmp_path, "env": environment(), "capture_output": True}
     with HeldDouble("fine") as server:
@@ -218,7 +218,7 @@ def test_piped_bytes_that_are_not_text_are_refused_and_text_of_another_encoding_
         assert subprocess.run(command, input=coloured, **more).stdout == b"fine\n"
 
 
-def test_c_takes_the_newest_session_that_is_not_open_and_names_the_one_that_is(tmp_path):
+def test_c_continues_the_newest_session_that_is_not_open_elsewhere(tmp_path):
     home = {"cwd": tmp_path, "HOME": str(tmp_path)}
     names = [f"{stem(tmp_path)}-{number}" for number in (1, 2)]
     paths = [session_path(name, tmp_path / ".agentloop" / "sessions") for name in names]
@@ -235,16 +235,16 @@ def test_c_takes_the_newest_session_that_is_not_open_and_names_the_one_that_is(t
     assert "close()" not in done.stderr
 
 
-def test_two_chats_that_start_in_the_same_instant_take_two_sessions():
+def test_two_chats_that_start_simultaneously_use_separate_sessions():
     def start(session):
-        if session == "desk-1":  # the other chat has created it since its name was found
+        if session == "desk-1":  # created by the other chat in the meantime
             raise SessionLocked
         return session
 
     assert start_first(["desk-1", "desk-2"], start) == "desk-2"
 
 
-def test_json_is_an_event_a_line_and_nothing_else(tmp_path):
+def test_json_output_contains_exactly_one_event_per_line(tmp_path):
     (tmp_path / "a").write_text("x")
     hostile = "It is \x1b[2J \u202ex."
     with HeldDouble(["I look.", ("read", {"path": "a"})], hostile, [400, "no"]) as server:
@@ -279,12 +279,12 @@ def test_the_readme_names_the_keys_of_the_events():
             assert {*re.findall(r"`(\w+)`", keys)} <= fields | usage, name
 
 
-def test_an_interrupted_answer_is_130(tmp_path):
+def test_an_interrupted_answer_exits_with_status_130(tmp_path):
     hold, pipe = threading.Event(), subprocess.PIPE
     with HeldDouble(["half", hold]) as server:
         command = [*MODULE, "--base-url", server.base_url, "--model", "m", "--prompt", "go"]
         streams = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}
-        # under `nohup`, the test run ignores SIGINT, and its children would inherit that
+        # under `nohup`, the test run ignores SIGINT, and child processes would inherit this setting
         takes_interrupts = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(
             command, cwd=tmp_path, env=environment(), preexec_fn=takes_interrupts, **streams
@@ -311,9 +311,7 @@ def test_an_interrupted_answer_is_130(tmp_path):
         ("ANTHROPIC_API_KEY", {"base_url": "http://h/v1", "model": "x"}, "ChatOpenAI", "x", "h"),
     ],
 )  # fmt: skip
-def test_the_key_that_is_there_chooses_whose_model_it_is(
-    monkeypatch, keys, given, kind, model, host
-):
+def test_the_api_key_that_is_set_selects_the_provider(monkeypatch, keys, given, kind, model, host):
     for name in (*KEYS, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     for name in keys.split():
@@ -322,7 +320,7 @@ def test_the_key_that_is_there_chooses_whose_model_it_is(
     assert (type(llm).__name__, llm.model, where) == (kind, model, host)
 
 
-# ---- tools of one's own, sessions, and what the config file says
+# ---- custom tools, sessions, and the config file
 
 SERVER = """
 from mcp.server import MCPServer
@@ -337,7 +335,7 @@ server.run()
 """
 
 
-def test_mcp_servers_and_skills_of_the_options_or_the_config_file(tmp_path):
+def test_mcp_servers_and_skills_come_from_the_options_or_the_config_file(tmp_path):
     pytest.importorskip("mcp")
     folder, skill = tmp_path / "agentloop", tmp_path / "agentloop" / "skills" / "tea" / "SKILL.md"
     skill.parent.mkdir(parents=True)
@@ -365,7 +363,7 @@ def test_mcp_servers_and_skills_of_the_options_or_the_config_file(tmp_path):
         assert skill.endswith("Boil water.")
 
 
-def test_a_session_is_kept_and_goes_on(tmp_path):
+def test_a_named_session_is_saved_and_continued(tmp_path):
     home = {"cwd": tmp_path, "HOME": str(tmp_path)}
     with HeldDouble("one", "two", "three") as server:
         for prompt, options in (("first", "--session s"), ("second", "--session s"), ("third", "")):
@@ -393,13 +391,13 @@ text = "no tool"
 RULES = 'rules = [["allow", "write"], ["allow", "bash", {command = "touch *"}]]'
 
 
-def test_the_config_file_says_what_the_options_do_not(tmp_path):
+def test_the_config_file_provides_the_defaults_of_the_options(tmp_path):
     folder = tmp_path / "config" / "agentloop"
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text(OWN)
     (folder / "more.py").write_text("from mine import sub as also")
     go = {"cwd": tmp_path, "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    sums = [WRITE, ("add", {"a": 2, "b": 3})]  # tools of one's own run unasked
+    sums = [WRITE, ("add", {"a": 2, "b": 3})]  # custom tools require no approval
     with HeldDouble(sums, [LEDGER, OTHER], "done", "again") as server:
         where = f'base_url = "{server.base_url}"\nmodel = "from-config"\ntools = ["mine.py"]\n'
         (folder / "config.toml").write_text(where + RULES)
@@ -450,10 +448,10 @@ def test_a_mistake_in_the_config_file_is_named(here, monkeypatch, capsys, text, 
     assert re.search(f"config.toml: .*{why}", capsys.readouterr().err)
 
 
-# ---- explain
+# ---- imports, attached files, and the log
 
 
-def test_it_can_be_imported_where_there_is_no_posix():
+def test_the_chat_can_be_imported_without_posix_modules():
     code = """
 import sys
 for name in "termios readline pty tty resource rich prompt_toolkit".split():
@@ -464,7 +462,7 @@ assert "httpx" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_only_names_in_typed_text_attach_files_and_only_inside_the_folder(tmp_path):
+def test_only_file_names_in_typed_text_and_inside_the_folder_attach_files(tmp_path):
     home, folder = tmp_path / "home", tmp_path / "project"
     (home / ".ssh").mkdir(parents=True)
     folder.mkdir()
@@ -518,7 +516,7 @@ def test_a_file_that_cannot_be_attached_is_named_and_the_prompt_is_sent(tmp_path
         "a'''b",
     ],
 )
-def test_the_name_of_a_selected_model_is_data_and_the_config_file_is_not_changed(
+def test_a_selected_model_is_saved_as_data_without_changing_the_config_file(
     tmp_path, monkeypatch, name
 ):
     for key in (*KEYS, "XDG_CONFIG_HOME"):
@@ -535,7 +533,7 @@ def test_the_name_of_a_selected_model_is_data_and_the_config_file_is_not_changed
     assert choose(Config())[1] == "api.anthropic.com", "a configured provider takes precedence"
 
 
-def test_the_log_says_all_of_why_a_request_failed():
+def test_the_log_shows_the_complete_reason_of_a_failed_request():
     stream = io.StringIO()
     why = ("a long reason " * 20).strip()
     log = Log(Terminal(stream))
@@ -543,7 +541,7 @@ def test_the_log_says_all_of_why_a_request_failed():
     assert stream.getvalue() == f"({why})\n"
 
 
-def test_what_is_logged_is_safe_and_only_warnings_and_retries_are_shown():
+def test_log_messages_are_escaped_and_only_warnings_and_retries_are_shown():
     stream = io.StringIO()
     log = Log(Terminal(stream))
     log.handle(logging.LogRecord("x", logging.WARNING, "", 1, "bad \x1b[2J", (), None))

@@ -1,9 +1,9 @@
-"""The files that Tab completes."""
+"""Completion of file names with Tab."""
 
 from agentloop_chat.prompt_input import named_files
 
 
-def test_files_are_listed_nearest_first_in_the_order_of_their_names(tmp_path):
+def test_files_are_sorted_by_depth_and_name(tmp_path):
     for name in ("z.py", "a b.py", "b/y.py", "a/x.py", "a/deep/x.py", ".git/config", 'q"uote'):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -15,7 +15,7 @@ def test_files_are_listed_nearest_first_in_the_order_of_their_names(tmp_path):
     ]
 
 
-def test_each_of_many_files_is_listed(tmp_path):
+def test_all_files_of_a_large_folder_are_listed(tmp_path):
     for number in range(12_000):
         (tmp_path / f"{number}").touch()
     assert len(named_files(tmp_path)) == 12_000

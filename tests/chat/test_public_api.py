@@ -1,4 +1,4 @@
-"""The chat uses only the public API of the library, so the API suffices for such a program."""
+"""The chat uses only the public API: the API is sufficient for a complete program."""
 
 import ast
 from pathlib import Path
@@ -15,7 +15,7 @@ PUBLIC = ("agentloop.mixins.", "agentloop.models.", "agentloop.toolkits.", "agen
 
 
 def imported(path):
-    """Yield each name that a file imports from agentloop, with its module."""
+    """Yield the module and the name of every import from agentloop in a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -28,7 +28,7 @@ def imported(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_each_import_from_the_library_is_public(path):
+def test_every_import_from_the_library_is_public(path):
     for module, name in imported(path):
         assert not name.startswith("_"), name
         if module == "agentloop":

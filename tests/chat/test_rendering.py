@@ -1,4 +1,4 @@
-"""The rendering of incomplete Markdown: complete blocks, and the end that the live area shows."""
+"""The rendering of incomplete Markdown: complete blocks, and the last lines in the live area."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from agentloop_chat.rendering import last_lines, split_blocks
         ("```\na\n```\n\nb\n\n```\nc\n\nd", "```\na\n```\n\nb\n\n"),
     ],
 )
-def test_a_block_is_complete_when_another_one_begins_and_code_when_it_is_closed(text, complete):
+def test_a_block_is_complete_when_the_next_starts_and_code_when_it_is_closed(text, complete):
     assert split_blocks(text) == (complete, text[len(complete) :])
 
 
@@ -29,7 +29,7 @@ def test_a_long_text_is_rendered_only_from_its_last_lines():
     assert len(last_lines("word " * 100_000, 40)) <= 40 * 200
 
 
-def test_the_last_lines_of_code_keep_the_line_that_opens_it():
+def test_the_last_lines_of_a_code_block_include_its_opening_line():
     code = [f"value_{number} = {number}" for number in range(1_000)]
     text = "\n".join(["Some words.", "```python", *code])
     assert last_lines(text, 40) == "\n".join(["```python", *code[-40:]])

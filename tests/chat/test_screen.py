@@ -1,4 +1,4 @@
-"""The chat, typed at in a real terminal: tmux draws what a person would see."""
+"""The chat in a real terminal: tmux types the keys and returns the screen."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ PNG = base64.b64decode(
 
 @pytest.fixture
 def chat(tmp_path):
-    """Start a chat with a server that plays these turns, and wait for the prompt."""
+    """Start a chat with a server that replays the turns, and wait for the prompt."""
     with ExitStack() as opened:
 
         def start(*turns, options=(), server=None, wait=True, **more):
@@ -64,7 +64,7 @@ def said(request, role="user"):
 
 
 def answer(screen, word, text=None, times=1):
-    """Answer a question as soon as the prompt shows its label, and wait for the text."""
+    """Answer a question as soon as the prompt shows its label, then wait for the text."""
     screen.expect(QUESTION)
     return screen.enter(word, text, times)
 
@@ -76,14 +76,14 @@ def ask_three(screen):
 
 
 def wait_for(condition, screen):
-    """Wait for a condition that no output tells of."""
+    """Wait for a condition that is not visible in the output."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, screen.screen()
         time.sleep(0.05)
 
 
-def test_an_answer_is_drawn_markdown_as_it_comes(chat):
+def test_an_answer_is_rendered_as_markdown_while_it_is_streamed(chat):
     hold = threading.Event()
     words = "several words that wrap at the end of a line " * 4
     nested = "1. one\n\n   ```sh\n   inside\n\n   too\n   ```\n\n"
@@ -96,11 +96,11 @@ def test_an_answer_is_drawn_markdown_as_it_comes(chat):
     shown = screen.expect(" • an item\n\nc")
     assert "```" not in shown
     wrapped = re.search(r"^several.*?\n\n", shown, re.DOTALL | re.MULTILINE)[0]
-    assert wrapped.split() == words.split(), "no word is broken"
+    assert wrapped.split() == words.split(), "words are not split"
     assert screen.leave() == 0
 
 
-def test_a_running_command_streams_its_newest_lines_also_one_of_ones_own(chat, project):
+def test_a_running_command_of_the_agent_or_user_streams_its_newest_lines(chat, project):
     os.mkfifo(project / "pipe")
     command = "for i in 1 2 3 4 5 6 7 8 9; do echo tick$i; done; cat pipe"
     screen = chat([("bash", {"command": command})], "done", options=["--yes"])
@@ -115,14 +115,14 @@ def test_a_running_command_streams_its_newest_lines_also_one_of_ones_own(chat, p
     assert "tick1" in told
 
 
-def test_what_is_said_stands_apart_from_what_a_command_printed(chat):
+def test_a_blank_line_separates_replies_from_command_output(chat):
     screen = chat([("bash", {"command": "echo printed"})], "It printed.", options=["--yes"])
     shown = screen.enter("go", "It printed.\n\ncontext")
     assert "\n\n> go\n" in shown
     assert "\n  printed\n\nIt printed." in shown
 
 
-def test_a_long_line_shows_its_newest_end_while_it_is_written(chat, project):
+def test_a_long_line_of_running_output_shows_its_end(chat, project):
     os.mkfifo(project / "pipe")
     command = "seq -s, 1 100; printf ' ready'; cat pipe"
     screen = chat([("bash", {"command": command})], "done", options=["--yes"])
@@ -131,9 +131,7 @@ def test_a_long_line_shows_its_newest_end_while_it_is_written(chat, project):
     screen.expect("done")
 
 
-def test_a_call_is_one_line_an_edit_a_diff_and_a_long_result_folds_until_a_key_opens_it(
-    chat, project
-):
+def test_calls_edits_and_folded_results_are_rendered_and_a_key_unfolds_a_result(chat, project):
     (project / "a.py").write_text("".join(f"line{n}\n" for n in range(1, 30)))
     edit = ("edit", {"path": "a.py", "old_text": "line12\n", "new_text": "changed\n"})
     many, long = (("bash", {"command": f"seq {n}"}) for n in ("9101 9130", "-s ' ' 8000 8050"))
@@ -143,11 +141,11 @@ def test_a_call_is_one_line_an_edit_a_diff_and_a_long_result_folds_until_a_key_o
     assert f"* bash seq 9101 9130\n{folded}" in shown
     assert "* edit a.py\n" in shown
     assert "\n      -line12\n   12 +changed\n" in shown
-    assert "line9\n" not in shown, "only what is near"
+    assert "line9\n" not in shown, "only nearby lines"
     colours = screen.screen("-e")
     assert re.search(r"\x1b\[31m(\x1b\[49m)? +-line12", colours)
     assert re.search(r"\x1b\[32m(\x1b\[49m)? +12 \+changed", colours)
-    for line, call in (("8049 8050", "seq -s"), ("9115", "seq 9101")):  # one that is cut, too
+    for line, call in (("8049 8050", "seq -s"), ("9115", "seq 9101")):  # also a truncated line
         assert line not in screen.screen()
         screen.press("C-o")
         assert re.search(f"╭─+ bash {call}.*─+╮", screen.expect(line))
@@ -156,7 +154,7 @@ def test_a_call_is_one_line_an_edit_a_diff_and_a_long_result_folds_until_a_key_o
 HOSTILE = "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt.exe\u2066\u200b\r"
 
 
-def test_nothing_hostile_reaches_the_terminal(chat):
+def test_hostile_control_characters_do_not_reach_the_terminal(chat):
     screen = chat(
         [*HOSTILE, "the text\n", (HOSTILE, {HOSTILE: HOSTILE})],
         [("bash", {"command": f"printf %s {shlex.quote(HOSTILE)}"})],
@@ -174,11 +172,11 @@ def test_nothing_hostile_reaches_the_terminal(chat):
     raw = screen.raw.read_text("utf-8", "replace")
     ours = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]|\x1b[=>()][B0]?|\r+\n|\r|\x1b\[>4;\d+m", "", raw)
     assert not re.findall("[\x00-\x07\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", ours)
-    assert "]52;" in ours  # spelled out
+    assert "]52;" in ours  # escaped
     assert "\x1b]52" not in raw
 
 
-def test_what_is_allowed_once_is_asked_for_again_and_a_refusal_says_why(chat, project):
+def test_a_single_approval_is_requested_again_and_a_denial_includes_its_reason(chat, project):
     write = ("write", {"path": "new.txt", "content": "one\n"})
     screen = chat([LEDGER], [LEDGER], [write], "done")
     screen.enter("go", QUESTION)
@@ -196,7 +194,7 @@ def test_what_is_allowed_once_is_asked_for_again_and_a_refusal_says_why(chat, pr
     assert "call it old.txt" in results[2]
 
 
-def test_always_is_for_a_prefix_or_for_edits_in_this_session_and_nothing_else(chat, project):
+def test_always_approves_only_a_prefix_or_the_edits_of_this_session(chat, project):
     (project / "a").write_text("1")
     edit = ("edit", {"path": "a", "old_text": "1", "new_text": "2"})
     write = ("write", {"path": "b", "content": "3"})
@@ -210,7 +208,7 @@ def test_always_is_for_a_prefix_or_for_edits_in_this_session_and_nothing_else(ch
     assert not (project / "ledger").exists()
 
 
-def test_a_draft_does_not_answer_a_question_and_enter_queues_it(chat, project):
+def test_a_draft_is_not_an_answer_to_a_question_and_enter_queues_the_draft(chat, project):
     hold = threading.Event()
     screen = chat(["wait ", hold, LEDGER], "done", "next answer")
     screen.enter("go", "wait")
@@ -226,7 +224,7 @@ def test_a_draft_does_not_answer_a_question_and_enter_queues_it(chat, project):
     assert said(screen.server.requests[-1])[-1] == "make it really easy"
 
 
-def test_a_question_does_not_speak_of_a_draft_if_there_is_none(chat):
+def test_a_question_does_not_mention_a_draft_if_there_is_none(chat):
     screen = chat([LEDGER], "done")
     screen.enter("go", "│ echo ran >> ledger")
     screen.expect(QUESTION)
@@ -234,7 +232,7 @@ def test_a_question_does_not_speak_of_a_draft_if_there_is_none(chat):
     answer(screen, "n", "done")
 
 
-def test_keys_typed_as_a_question_appears_belong_to_a_draft(chat, project):
+def test_keys_typed_while_a_question_appears_belong_to_a_draft(chat, project):
     hold = threading.Event()
     screen = chat(["wait ", hold, LEDGER], "done", "next answer")
     screen.enter("go", "wait")
@@ -247,8 +245,8 @@ def test_keys_typed_as_a_question_appears_belong_to_a_draft(chat, project):
     screen.expect(QUESTION)
 
 
-def test_a_question_shows_the_arguments_that_the_tool_gets_however_they_are_written(chat, project):
-    """Some servers write the arguments as a JSON string of JSON, or a list as a JSON string."""
+def test_a_question_shows_the_decoded_arguments_of_the_tool(chat, project):
+    """Some servers encode the arguments, or a list in the arguments, twice as JSON."""
     (project / "a").write_text("1")
     edits = json.dumps([{"old_text": "1", "new_text": "42"}])
     wrapped = json.dumps({"command": "echo ran >> ledger"})
@@ -263,14 +261,14 @@ def test_a_question_shows_the_arguments_that_the_tool_gets_however_they_are_writ
 
 
 @pytest.mark.parametrize("first", ["!echo ran > ledger", "/exit", "exit"])
-def test_the_words_of_the_command_line_are_a_message_and_never_a_command(chat, project, first):
+def test_the_arguments_of_the_program_are_a_message_and_never_a_command(chat, project, first):
     screen = chat("done", options=[first])
     screen.expect("done")
     assert said(screen.server.requests[0]) == [first]
     assert not (project / "ledger").exists()
 
 
-def test_a_folder_that_git_takes_for_a_repository_starts_no_program(chat, project):
+def test_a_folder_that_imitates_a_git_repository_starts_no_program(chat, project):
     evil = project / "docs"
     evil.mkdir()
     for folder in ("objects", "refs"):
@@ -295,7 +293,7 @@ def test_a_question_shows_the_whole_command(chat):
     answer(screen, "no", "done")
 
 
-def test_a_question_of_the_model_is_shown_and_what_is_typed_is_its_answer(chat, project):
+def test_a_question_of_the_model_is_answered_by_the_next_input(chat, project):
     (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
     asked = {"question": "For how many?", "options": ["two", "four"]}
     turns = [("ask_user", asked)], "A table for four."
@@ -311,7 +309,7 @@ def test_a_question_of_the_model_is_shown_and_what_is_typed_is_its_answer(chat, 
 
 
 @pytest.mark.parametrize("key", ["C-c", "Escape"])
-def test_a_stopped_answer_is_kept_as_far_as_it_came_and_marked(chat, tmp_path, key):
+def test_the_partial_text_of_an_interrupted_answer_is_retained_and_marked(chat, tmp_path, key):
     hold = threading.Event()
     screen = chat(["half of it", hold, " never"], "fine", options=["--session", "s"])
     screen.enter("go", "half of it")
@@ -339,7 +337,7 @@ def is_gone(pid):
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_stop_ends_a_command_and_what_it_started_and_shows_how_far_it_came(chat, project, own):
+def test_an_interruption_ends_the_processes_of_a_command_and_shows_its_output(chat, project, own):
     command = "echo $$ > pid; echo some output; sleep 300; echo ran >> ledger"
     screen = chat([("bash", {"command": command})], "fine", options=["--yes"])
     screen.enter(f"!{command}" if own else "go", "  some output")
@@ -354,7 +352,7 @@ def test_a_stop_ends_a_command_and_what_it_started_and_shows_how_far_it_came(cha
     assert not (project / "ledger").exists()
 
 
-def test_a_stop_at_a_question_denies_and_one_at_a_summary_changes_nothing(chat, project):
+def test_an_interruption_denies_a_call_and_cancels_a_summary(chat, project):
     hold = threading.Event()
     screen = chat([LEDGER, LEDGER], "word " * 300, "two", "three", [hold])
     screen.enter("go", QUESTION)
@@ -371,20 +369,20 @@ def test_a_stop_at_a_question_denies_and_one_at_a_summary_changes_nothing(chat, 
     assert said(screen.server.requests[-1])[-4:] == ["first", "second", "third", "fourth"]
 
 
-def test_after_an_error_the_same_goes_on(chat):
+def test_enter_continues_the_run_after_an_error(chat):
     screen = chat([400, "no such thing"], "first answer", "second answer")
     shown = screen.enter("go", "\nsome-model failed: 400: no such thing\n")
-    assert "{" not in shown, "the provider's words alone"
+    assert "{" not in shown, "only the provider's message"
     screen.expect("(The run was interrupted. Press Enter to continue.)")
     screen.press("Enter")
     screen.expect("first answer")
     assert said(screen.server.requests[-1]) == ["go"]
-    screen.press("Enter")  # nothing is left to go on with
+    screen.press("Enter")  # nothing to continue
     screen.enter("and then", "second answer")
     assert len(screen.server.requests) == 3
 
 
-def test_what_was_said_before_a_stream_broke_stays_and_enter_goes_on(chat):
+def test_the_text_of_an_interrupted_stream_is_retained_and_enter_continues(chat):
     screen = chat(["half of it", ConnectionError()], "the rest", "done")
     shown = screen.enter("go", "Press Enter to continue.)")
     assert re.search(r"\nhalf of it\n+some-model failed: the answer was interrupted: .*\n", shown)
@@ -396,14 +394,14 @@ def test_what_was_said_before_a_stream_broke_stays_and_enter_goes_on(chat):
     assert said(sent) == ["go", INTERRUPTED]
 
 
-def test_a_run_that_ends_too_early_says_what_to_do(chat):
+def test_a_run_that_ends_too_early_shows_a_remedy(chat):
     too_long = [400, "The maximum context length is 8192 tokens."]
     screen = chat(["half of", {"finish_reason": "length"}], *[too_long] * 3)
     screen.enter("go", "(Stopped: the answer reached the model's output limit")
     screen.enter("too much", "(Stopped: the conversation is too long for the model")
 
 
-def test_a_chat_that_was_killed_says_so_when_it_is_resumed_and_enter_goes_on(chat):
+def test_a_resumed_chat_reports_a_kill_and_enter_continues(chat):
     screen = chat(["half of it", threading.Event()], "the answer")
     screen.enter("go", "half of it")
     screen.kill()
@@ -414,29 +412,27 @@ def test_a_chat_that_was_killed_says_so_when_it_is_resumed_and_enter_goes_on(cha
     screen.enter("/resume 1", "Press Enter to continue.)", 2)
     screen.press("Enter")
     shown = screen.expect("the answer")
-    assert shown.count("Press Enter to continue.)") == 2, "once each time"
+    assert shown.count("Press Enter to continue.)") == 2, "one hint per interruption"
     assert said(screen.server.requests[-1]) == ["go"]
 
 
-def test_what_is_typed_during_an_answer_waits_in_a_list_and_each_entry_goes_by_itself(
-    chat, project
-):
+def test_input_during_an_answer_is_queued_and_sent_one_entry_at_a_time(chat, project):
     hold = threading.Event()
     screen = chat(["first ", hold, "answer"], "second answer", "third answer")
     screen.enter("go", "first")
     waiting = ("!echo ran >> ledger", "what is on this", "and mroe", "not this")
     for nth, line in enumerate(waiting):
         screen.enter(line, "".join(f"\nnext: {each}" for each in waiting[: nth + 1]))
-    screen.press("Escape")  # drops the last
+    screen.press("Escape")  # removes the last entry
     wait_for(lambda: "next: not this" not in screen.screen(), screen)
-    screen.press("Up")  # edits the one before it
+    screen.press("Up")  # edits the previous entry
     screen.expect("\n> and mroe")
     assert "next: and mroe" not in screen.screen()
     screen.press("BSpace", "BSpace", "BSpace")
     screen.type("ore")
     screen.press("Enter")
     screen.expect("\nnext: what is on this\nnext: and more\n")
-    assert not (project / "ledger").exists(), "a command waits for its turn"
+    assert not (project / "ledger").exists(), "the command is still queued"
     assert len(screen.server.requests) == 1
     hold.set()
     screen.expect("third answer")
@@ -446,7 +442,7 @@ def test_what_is_typed_during_an_answer_waits_in_a_list_and_each_entry_goes_by_i
     assert "echo ran" in prompts[1]
 
 
-def test_a_command_that_there_is_not_holds_nothing_up(chat):
+def test_an_unknown_command_does_not_block_the_queue(chat):
     hold = threading.Event()
     screen = chat(["first ", hold, "answer"], "second answer")
     screen.enter("go", "first")
@@ -455,10 +451,10 @@ def test_a_command_that_there_is_not_holds_nothing_up(chat):
     hold.set()
     shown = screen.expect("second answer")
     assert "Unknown command /nonsense" in shown
-    assert "\nCtrl-D " not in shown, "the help would push it out of view"
+    assert "\nCtrl-D " not in shown, "the help would scroll the error away"
 
 
-def test_ctrl_c_stops_an_answer_and_what_waits_for_it_is_not_sent_but_can_be_called_back(chat):
+def test_ctrl_c_stops_an_answer_and_queued_input_is_not_sent_but_can_be_recalled(chat):
     screen = chat(["half of it", threading.Event()], "fine")
     screen.enter("go", "half of it")
     screen.enter("and then", "\nnext: and then")
@@ -469,7 +465,7 @@ def test_ctrl_c_stops_an_answer_and_what_waits_for_it_is_not_sent_but_can_be_cal
     assert len(screen.server.requests) == 1
 
 
-def test_tab_completes_and_the_history_goes_over_chats(chat, project, tmp_path):
+def test_tab_completes_and_the_history_includes_earlier_chats(chat, project, tmp_path):
     (project / "src").mkdir()
     (project / "src" / "widget.py").write_text("")
     (project / "node_modules").mkdir()
@@ -494,7 +490,7 @@ def test_tab_completes_and_the_history_goes_over_chats(chat, project, tmp_path):
     assert history.stat().st_mode & 0o077 == 0
 
 
-def test_a_message_has_several_lines_and_a_paste_stays_whole_while_output_comes(chat):
+def test_a_message_may_have_several_lines_and_a_paste_is_complete_during_output(chat):
     lines = "pasted\n/undo\n  indented\n"
     streamed = [f"paragraph {n}\n\n" for n in range(300)]
     screen = chat("one", [*streamed, threading.Event()], options=["--yes"])
@@ -509,7 +505,7 @@ def test_a_message_has_several_lines_and_a_paste_stays_whole_while_output_comes(
     assert len(screen.server.requests) == 2
 
 
-def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
+def test_an_image_is_attached_by_its_name_or_by_pasting(chat, project):
     for name in ("shot one.png", "number two.png"):
         (project / name).write_bytes(PNG)
     screen = chat("I see none.", "I see both.")
@@ -530,7 +526,7 @@ def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
     assert content[1]["image_url"]["url"] == f"data:image/png;base64,{data}"
 
 
-def test_words_that_people_type(chat):
+def test_slash_commands_change_the_model_and_the_session(chat):
     screen = chat("one", "two", "three", "four", "five", options=["look", "at it"])
     screen.expect("> look at it\n\none")
     first = re.search(r"Session (\S+):", screen.screen())[1]
@@ -551,7 +547,7 @@ def test_words_that_people_type(chat):
 
 
 @pytest.mark.parametrize("leave", ["exit", "quit", "/quit", "C-c"])
-def test_ways_to_leave(chat, leave):
+def test_exit_commands_and_keys_end_the_chat(chat, leave):
     screen = chat()
     name = re.search(r"Session (\S+):", screen.screen())[1]
     if leave == "C-c":
@@ -566,14 +562,14 @@ def test_ways_to_leave(chat, leave):
 
 
 @pytest.mark.parametrize("word", ["ok", "Sure", "yep.", "yes please"])
-def test_words_that_mean_yes(chat, project, word):
+def test_common_affirmative_words_approve_a_call(chat, project, word):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
     answer(screen, word, "done")
     assert lines_of(project / "ledger") == ["ran"]
 
 
-def test_a_terminal_without_cursor_movement(chat, project):
+def test_the_chat_works_in_a_terminal_without_cursor_movement(chat, project):
     screen = chat("one", [LEDGER], "two", term="dumb")
     screen.enter("first", "one")
     screen.enter("second", QUESTION)
@@ -585,7 +581,7 @@ def test_a_terminal_without_cursor_movement(chat, project):
     assert screen.status() == 0
 
 
-def test_ctrl_z_suspends_and_fg_goes_on(project, tmp_path):
+def test_ctrl_z_suspends_the_chat_and_fg_resumes_it(project, tmp_path):
     with HeldDouble("one", "two") as server:
         screen = Tmux(cwd=project, home=tmp_path, shell=True)
         try:
@@ -608,7 +604,7 @@ def test_ctrl_z_suspends_and_fg_goes_on(project, tmp_path):
             screen.close()
 
 
-def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(chat):
+def test_help_lists_commands_and_keys_and_undo_restores_the_prompt(chat):
     turns = "first answer", "second answer", "third answer", "fourth answer"
     screen = chat(*turns, columns=80)
     screen.enter("/nonsense", "(Unknown command /nonsense. /help lists the commands.)")
@@ -622,7 +618,7 @@ def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(c
         assert any(line.startswith(f"{keys} ") for line in listed)
     start = re.compile(r"/\w+ |!COMMAND|@PATH|[A-Z][\w-]* | {10}\w")
     assert [line for line in listed[1:] if not start.match(line)] == [], "no line is wrapped"
-    screen.enter("/etc/hosts is a file", "first answer")  # no command
+    screen.enter("/etc/hosts is a file", "first answer")  # not a command
     screen.enter("secnd", "second answer")
     screen.enter("/undo", "not restored")
     screen.expect("> secnd")
@@ -637,7 +633,7 @@ def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(c
     assert screen.status() == 0
 
 
-def test_an_undo_from_the_queue_leaves_a_draft_as_it_is_and_up_shows_the_prompt(chat):
+def test_a_queued_undo_retains_the_draft_and_up_shows_the_prompt(chat):
     hold = threading.Event()
     screen = chat(["half of it", hold], "fine")
     screen.enter("the first", "half of it")
@@ -654,7 +650,7 @@ def test_an_undo_from_the_queue_leaves_a_draft_as_it_is_and_up_shows_the_prompt(
     assert said(screen.server.requests[-1]) == ["my draft goes on"]
 
 
-def test_the_status_line_says_what_fills_the_window_and_compact_shows_its_summary(chat, project):
+def test_the_status_line_shows_the_context_usage_and_compact_the_summary(chat, project):
     (project / "AGENTS.md").write_text("A rule. " * 500)
     screen = chat("word " * 300, "two", "three", "It was about **words**.")
     ask_three(screen)
@@ -669,7 +665,7 @@ def test_the_status_line_says_what_fills_the_window_and_compact_shows_its_summar
     assert "(The model writes a summary ...)\n(Summarized:)\n\nIt was about" in shown
 
 
-def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(chat):
+def test_a_resumed_session_shows_its_last_exchange_and_can_be_selected(chat):
     screen = chat("one", "two", "three", "four")
     server = screen.server
     other = chat(server=server)
@@ -696,7 +692,7 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
     assert said(server.requests[-1]) == ["first words", "and here?"]
 
 
-def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its_origin(chat):
+def test_a_session_is_resumed_by_a_name_prefix_and_a_fork_shows_its_origin(chat):
     screen = chat("one", "two", "three", "four", "five")
     shown = screen.enter("/undo", "contains no message to remove")
     assert "not restored" not in shown
@@ -718,7 +714,7 @@ def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its
         ("try", "in the fork (began: first words)"),
     ]
     screen.enter("/resume try", "> in the fork", 2)
-    screen.enter("/resume try", "Other sessions:", 3)  # it is this one
+    screen.enter("/resume try", "Other sessions:", 3)  # this session is already open
     screen.enter("and here?", "four")
     assert said(screen.server.requests[-1]) == ["first words", "in the fork", "and here?"]
     screen.enter(f"/resume {stem}-tri", "> a trial", 2)
@@ -730,12 +726,12 @@ def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its
 WRITE = ("write", {"path": "new.txt", "content": "one\n"})
 
 
-def test_a_key_changes_what_is_asked_for(chat, project):
+def test_a_key_changes_the_approval_mode(chat, project):
     turns = [WRITE], "two", [WRITE, LEDGER], "three"
     screen = chat(*turns, options=["--session", "s"], columns=60)
     screen.press("BTab")
     screen.expect("\naccept edits  context ")
-    screen.expect("  some-model\n>")  # nothing is cut
+    screen.expect("  some-model\n>")  # nothing is truncated
     screen.enter("first", QUESTION, 0)
     screen.expect("two")
     assert (project / "new.txt").read_text() == "one\n"
@@ -749,7 +745,7 @@ def test_a_key_changes_what_is_asked_for(chat, project):
     assert not (project / "ledger").exists()
 
 
-def test_a_mode_allows_edits_and_still_asks_for_commands(chat, project):
+def test_accept_edits_mode_approves_edits_but_not_commands(chat, project):
     screen = chat([WRITE, LEDGER], "done")
     screen.press("BTab")
     screen.enter("go", "│ echo ran >> ledger")
@@ -758,9 +754,7 @@ def test_a_mode_allows_edits_and_still_asks_for_commands(chat, project):
     assert not (project / "ledger").exists()
 
 
-def test_in_plan_mode_neither_a_rule_nor_a_standing_approval_allows_a_change(
-    chat, project, tmp_path
-):
+def test_in_plan_mode_no_rule_or_standing_approval_permits_a_change(chat, project, tmp_path):
     own = tmp_path / "home" / ".config" / "agentloop"
     own.mkdir(parents=True)
     (own / "config.toml").write_text('rules = [["allow", "write"]]')
@@ -781,7 +775,7 @@ def test_in_plan_mode_neither_a_rule_nor_a_standing_approval_allows_a_change(
     assert lines_of(project / "ledger") == ["ran", "ran"], "both apply again"
 
 
-def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(chat, project):
+def test_an_unclear_word_is_queried_and_a_sentence_is_a_denial(chat, project):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
     screen.enter("yess", "(yess? Answer y, a or n, or write an instruction.)")
@@ -792,7 +786,7 @@ def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(ch
 
 
 @pytest.mark.parametrize("is_one_line", [False, True])
-def test_the_question_about_a_long_command_stays_in_view_and_a_pager_has_all_of_it(
+def test_the_question_about_a_long_command_is_visible_and_a_pager_shows_the_rest(
     chat, project, is_one_line
 ):
     command = "echo ran >> ledger" + (" " if is_one_line else "\n").join(["", *["# nothing"] * 600])
@@ -813,7 +807,7 @@ def test_the_question_about_a_long_command_stays_in_view_and_a_pager_has_all_of_
     assert not (project / "ledger").exists()
 
 
-def test_a_long_line_that_was_folded_opens_in_a_pager(chat):
+def test_a_long_folded_line_opens_in_a_pager(chat):
     command = "seq -s ' ' 1 2000; echo the end"
     screen = chat(
         [("bash", {"command": command})], "done", options=["--yes"], rows=24, PAGER="less"
@@ -827,7 +821,7 @@ def test_a_long_line_that_was_folded_opens_in_a_pager(chat):
     screen.expect("\ncontext")
 
 
-def test_what_cannot_be_done_is_not_asked_for(chat, project):
+def test_an_invalid_call_requires_no_approval(chat, project):
     (project / "a.py").write_text("one\n")
     wrong = ("edit", {"path": "a.py", "old_text": "two", "new_text": "three"})
     unread = ("write", {"path": "a.py", "content": "three\n"})
@@ -853,7 +847,7 @@ def test_several_edits_are_shown_as_one_diff(chat, project):
     assert (project / "a.py").read_text() == "ONE\nTWO\n"
 
 
-def test_a_file_that_a_prompt_names_goes_along_and_is_not_shown(chat, project):
+def test_a_file_named_in_a_prompt_is_attached_and_not_shown(chat, project):
     (project / "a.py").write_text("answer = 42\n")
     (project / "b.bin").write_bytes(b"\0\1")
     screen = chat("I see.", "Again.")
@@ -899,7 +893,7 @@ def test_the_memory_files_of_the_repository_and_of_the_user_are_read(chat, proje
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_the_model_reads_what_a_command_printed_until_it_was_stopped(chat, project, own):
+def test_the_partial_output_of_a_stopped_command_is_sent_to_the_model(chat, project, own):
     command = "echo some output; echo > started; sleep 300"
     screen = chat([("bash", {"command": command})], "fine", options=["--yes"])
     screen.enter(f"!{command}" if own else "go", "\n  some output")
@@ -912,7 +906,7 @@ def test_the_model_reads_what_a_command_printed_until_it_was_stopped(chat, proje
     assert "some output" in told.replace(command, "")
 
 
-def test_ones_own_cd_is_not_the_agents(chat, project):
+def test_a_cd_of_the_user_does_not_change_the_folder_of_the_agent(chat, project):
     (project / "sub").mkdir()
     screen = chat([("bash", {"command": "pwd"})], "done", options=["--yes"])
     screen.enter("!cd sub", "[No output.]")
@@ -934,7 +928,7 @@ def test_a_long_paste_is_folded_until_it_is_sent(chat):
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
-def test_the_question_about_a_long_change_stays_in_view_and_a_pager_has_all_of_it(
+def test_the_question_about_a_long_change_is_visible_and_a_pager_shows_the_rest(
     chat, project, columns, rows
 ):
     text = "".join(f"line {n}\n" for n in range(10_000))
@@ -954,7 +948,7 @@ def test_the_question_about_a_long_change_stays_in_view_and_a_pager_has_all_of_i
     assert (project / "new.txt").read_text() == text
 
 
-def test_a_chat_that_was_killed_says_which_call_has_an_unknown_outcome(chat, project):
+def test_a_resumed_chat_names_the_call_with_an_unknown_outcome(chat, project):
     command = "echo started > ledger; sleep 300"
     screen = chat([("bash", {"command": command})], "I look.", options=["--yes"])
     screen.enter("go", f"* bash {command}")
@@ -968,7 +962,7 @@ def test_a_chat_that_was_killed_says_which_call_has_an_unknown_outcome(chat, pro
     assert "outcome is unknown" in said(screen.server.requests[-1], "tool")[0]
 
 
-def test_commands_in_the_background_are_listed_and_end_with_the_chat(chat, project):
+def test_background_commands_are_listed_and_end_with_the_chat(chat, project):
     command = "echo $$ > pid; sleep 300"
     screen = chat([("bash", {"command": command, "background": True})], "done", options=["--yes"])
     screen.enter("go", "done")
@@ -997,7 +991,7 @@ server.run()
 """
 
 
-def test_mcp_servers_start_behind_the_prompt_and_a_message_waits_for_them(chat, project):
+def test_mcp_servers_start_in_the_background_and_a_message_waits_for_them(chat, project):
     pytest.importorskip("mcp")
     (project / "server.py").write_text(SERVER)
     server = {"command": sys.executable, "args": ["server.py"], "env": {"PYTHONPATH": os.getcwd()}}
@@ -1011,7 +1005,7 @@ def test_mcp_servers_start_behind_the_prompt_and_a_message_waits_for_them(chat, 
     assert "mine__secret" in names
 
 
-def test_a_stop_while_mcp_servers_start_puts_the_message_back(chat, project):
+def test_an_interruption_while_mcp_servers_start_restores_the_message(chat, project):
     pytest.importorskip("mcp")
     (project / "server.py").write_text(SERVER)
     server = {"command": sys.executable, "args": ["server.py"], "env": {"PYTHONPATH": os.getcwd()}}
@@ -1060,7 +1054,7 @@ def test_a_message_can_be_written_in_an_editor(chat, tmp_path):
     assert said(screen.server.requests[0]) == ["in two\nlines"]
 
 
-def test_a_home_folder_that_is_not_writable_keeps_no_session_and_the_chat_works(chat, tmp_path):
+def test_the_chat_works_without_a_session_if_the_home_folder_is_not_writable(chat, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / ".agentloop").touch()  # root may write into any folder
     screen = chat("one", "two", wait=False)
@@ -1078,7 +1072,7 @@ def test_a_home_folder_that_is_not_writable_keeps_no_session_and_the_chat_works(
 
 
 @pytest.mark.parametrize("size", [(60, 20), (140, 45)])
-def test_a_resize_in_the_middle_of_an_answer_keeps_every_word(chat, size):
+def test_a_resize_during_an_answer_loses_no_word(chat, size):
     hold = threading.Event()
     words = [f"word{number} " for number in range(200)]
     screen = chat([*words[:100], hold, *words[100:]], columns=80, rows=24)
@@ -1091,7 +1085,7 @@ def test_a_resize_in_the_middle_of_an_answer_keeps_every_word(chat, size):
     assert found[-200:] == [word.strip() for word in words]
 
 
-def test_a_model_of_this_machine_is_offered_once(chat, tmp_path):
+def test_a_local_model_is_offered_once(chat, tmp_path):
     with HeldDouble("one", "two") as server:
         port = server.server_port
         (tmp_path / "sitecustomize.py").write_text(
@@ -1118,7 +1112,7 @@ def test_a_model_of_this_machine_is_offered_once(chat, tmp_path):
     assert [each["model"] for each in server.requests] == ["second-model", "second-model"]
 
 
-def test_the_name_of_a_servers_model_sets_nothing_but_the_model(chat, project, tmp_path):
+def test_the_model_name_of_a_server_changes_only_the_model(chat, project, tmp_path):
     name = 'qwen"] rules = [["allow", "*"]] # \\'
     with HeldDouble([LEDGER], "done") as server:
         server.models = ['qwen3"\nrules = [["allow", "*"]]\n#', name]
@@ -1143,7 +1137,7 @@ def test_the_name_of_a_servers_model_sets_nothing_but_the_model(chat, project, t
     assert not (project / "ledger").exists()
 
 
-def test_the_titles_of_sessions_are_escaped_where_one_is_picked(chat):
+def test_session_titles_are_escaped_in_the_selection(chat):
     screen = chat("one", "two")
     for number in (1, 2):
         screen.paste(f"{number} {HOSTILE}")
@@ -1170,7 +1164,7 @@ def test_a_closed_terminal_ends_the_chat_and_its_command(chat, project):
         time.sleep(0.05)
 
 
-def test_without_the_extra_the_chat_says_what_to_install(chat, tmp_path):
+def test_without_the_extra_the_error_contains_the_install_command(chat, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['rich'] = None\n")
     path = os.pathsep.join([str(tmp_path), *ROOTS])
     screen = chat("done", wait=False, PYTHONPATH=path)
@@ -1181,7 +1175,7 @@ def test_without_the_extra_the_chat_says_what_to_install(chat, tmp_path):
     assert screen.status() == 0
 
 
-def test_a_pasted_path_attaches_nothing_and_a_typed_path_outside_the_folder_is_confirmed(
+def test_a_pasted_path_attaches_nothing_and_a_typed_outside_path_is_confirmed(
     chat, project, tmp_path
 ):
     (project / "shop.py").write_text("inside = 1\n")
@@ -1201,7 +1195,7 @@ def test_a_pasted_path_attaches_nothing_and_a_typed_path_outside_the_folder_is_c
     assert "outside = 2" in attached
 
 
-def test_the_questions_of_a_turn_say_which_call_they_are_about_and_what_waits(chat, project):
+def test_the_questions_of_a_turn_are_numbered_and_mention_the_waiting_calls(chat, project):
     other = ("bash", {"command": "echo other >> ledger"})
     screen = chat([LEDGER, other], [LEDGER], "done", columns=80, rows=24)
     screen.enter("go", "│ echo ran >> ledger")
@@ -1215,7 +1209,7 @@ def test_the_questions_of_a_turn_say_which_call_they_are_about_and_what_waits(ch
     answer(screen, "no", "done")
 
 
-def test_the_user_is_told_when_a_command_in_the_background_has_ended(chat, project):
+def test_the_end_of_a_background_command_is_reported(chat, project):
     os.mkfifo(project / "pipe")
     command = {"command": "cat pipe", "background": True}
     screen = chat([("bash", command)], "done", options=["--yes"])
@@ -1227,7 +1221,7 @@ def test_the_user_is_told_when_a_command_in_the_background_has_ended(chat, proje
     assert f"background command {id}: cat" not in shown.partition("has ended")[2]
 
 
-def test_long_lines_of_a_change_continue_after_the_line_number_also_with_tabs(chat, project):
+def test_long_lines_of_a_diff_are_indented_after_the_line_number_even_with_tabs(chat, project):
     old, new = "x" * 100, "\t" + "y" * 100
     (project / "a.py").write_text(f"{old}\n")
     edit = ("edit", {"path": "a.py", "old_text": old, "new_text": new})
@@ -1239,7 +1233,7 @@ def test_long_lines_of_a_change_continue_after_the_line_number_also_with_tabs(ch
     answer(screen, "no", "done")
 
 
-def test_exit_ends_the_chat_also_during_an_answer(chat):
+def test_exit_ends_the_chat_even_during_an_answer(chat):
     screen = chat(["half of it", threading.Event()])
     screen.enter("go", "half of it")
     screen.enter("/exit")
@@ -1247,7 +1241,7 @@ def test_exit_ends_the_chat_also_during_an_answer(chat):
     assert "next: /exit" not in screen.screen()
 
 
-def test_a_call_that_is_being_written_is_named_without_its_json(chat):
+def test_a_call_that_is_still_streamed_is_shown_without_its_json(chat):
     hold = threading.Event()
     screen = chat([WRITE, hold], "done", options=["--yes"])
     screen.enter("go", "writing a call of write: ")
@@ -1256,7 +1250,7 @@ def test_a_call_that_is_being_written_is_named_without_its_json(chat):
     screen.expect("done")
 
 
-def test_a_path_from_the_editor_may_be_pasted_and_is_confirmed_and_a_typed_path_is_not(
+def test_a_path_from_the_editor_requires_confirmation_and_a_typed_path_does_not(
     chat, project, tmp_path
 ):
     editor = tmp_path / "editor"
@@ -1285,7 +1279,7 @@ def test_a_list_of_sessions_shows_the_prompt_without_its_files(chat, project):
     assert re.search(r":\d\d  read @a.txt\n", shown)
 
 
-def test_a_narrower_terminal_leaves_no_pieces_of_an_unfinished_answer(chat):
+def test_a_narrower_terminal_shows_no_fragments_of_an_unfinished_answer(chat):
     hold = threading.Event()
     words = " ".join(f"word{number}" for number in range(60))
     screen = chat([words, hold, " end"], columns=120, rows=40)
@@ -1297,9 +1291,7 @@ def test_a_narrower_terminal_leaves_no_pieces_of_an_unfinished_answer(chat):
     assert re.findall(r"word\d+", screen.screen()) == words.split()
 
 
-def test_a_paste_that_the_terminal_does_not_mark_is_one_message_and_attaches_nothing_unasked(
-    chat, project
-):
+def test_an_unmarked_paste_is_one_message_and_attaches_no_file_without_confirmation(chat, project):
     (project / "a.txt").write_text("text of a")
     screen = chat("done")
     text = "one @a.txt\n" + "".join(f"line {number}\n" for number in range(200)) + "the end"
@@ -1313,9 +1305,9 @@ def test_a_paste_that_the_terminal_does_not_mark_is_one_message_and_attaches_not
     assert said(screen.server.requests[0]) == [text]
 
 
-def test_an_answer_and_the_keys_typed_right_after_it_are_no_paste(chat):
+def test_short_lines_that_arrive_together_are_separate_messages(chat):
     screen = chat("one", "two")
     screen.do("set-buffer", "first\nsecond\n")
-    screen.do("paste-buffer")  # all keys arrive at once
+    screen.do("paste-buffer")  # all keys arrive simultaneously
     screen.expect("two")
     assert said(screen.server.requests[-1]) == ["first", "second"]

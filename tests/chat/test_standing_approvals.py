@@ -90,17 +90,17 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("approved", "harmful"), PAIRS)
-def test_no_harmful_command_is_covered_by_the_approval_of_a_harmless_one(approved, harmful):
+def test_the_approval_of_a_harmless_command_covers_no_harmful_command(approved, harmful):
     always = always_for(bash(approved))
     assert always.covers(bash(approved))
     assert not always.covers(bash(harmful)), always.text
 
 
-def test_there_are_150_such_pairs():
+def test_at_least_150_pairs_of_commands_are_tested():
     assert len(set(PAIRS)) >= 150
 
 
-def test_most_commands_of_a_day_are_offered_a_prefix():
+def test_a_prefix_is_offered_for_most_everyday_commands():
     commands = [command for line in DAILY.strip().splitlines() for command in line.split("|")]
     prefixes = [always_for(bash(command)).text for command in commands]
     assert len(commands) == 40
@@ -128,14 +128,14 @@ def test_a_prefix_covers_the_harmless_options_of_its_command(approved, covered):
 
 
 @pytest.mark.parametrize("other", ["rm -rf folder x.pyc", "rm a.pyc", "rm *.pyc "])
-def test_a_command_outside_the_tables_is_approved_as_exactly_that_text(other):
+def test_the_approval_of_an_unknown_command_covers_only_the_identical_text(other):
     always = always_for(bash("rm *.pyc"))
     assert always.text == "this command"
     assert always.covers(bash("rm *.pyc"))
     assert not always.covers(bash(other))
 
 
-def test_a_prefix_covers_no_link_out_of_the_folder(tmp_path):
+def test_a_prefix_does_not_cover_links_out_of_the_folder(tmp_path):
     root = tmp_path / "project"
     (root / "src").mkdir(parents=True)
     (root / "src" / "notes").symlink_to(tmp_path)
@@ -149,11 +149,11 @@ def test_a_prefix_covers_no_link_out_of_the_folder(tmp_path):
     assert always.covers(bash("cat src/notes/secret /etc/hosts"), root, root)
 
 
-def test_a_command_in_the_background_requires_approval_each_time():
+def test_a_background_command_always_requires_approval():
     assert not always_for(bash("ls")).covers(call("bash", command="ls", background=True))
 
 
-def test_each_edit_and_each_call_of_another_tool_may_be_approved():
+def test_all_edits_and_all_calls_of_another_tool_may_be_approved():
     always = always_for(call("write", path="a", text="b"))
     assert always.covers(call("edit", path="b", old_text="x", new_text="y"))
     assert not always.covers(bash("ls"))

@@ -25,6 +25,6 @@ def test_the_table_names_every_file():
     assert named == {path.name for path in FOLDER.glob("[a-z]*.py")}
 
 
-def test_its_links_lead_somewhere():
+def test_the_links_of_the_tutorial_are_valid():
     for target in re.findall(r"\]\(([^)#]+)", TEXT):
         assert (FOLDER / target).exists(), target

@@ -1,4 +1,4 @@
-"""A program in a real terminal, read and typed at as a person would: tmux is the terminal."""
+"""Control of a program in a real terminal: tmux sends keys and returns the screen."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ needs_tmux = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not in
 
 
 class Tmux:
-    """`agentloop` with these arguments, or a shell. Its methods wait for a text, not for a time."""
+    """The command `agentloop` or a shell in tmux. Methods wait for text, not for a time."""
 
     def __init__(
         self, *arguments, cwd, home, columns=100, rows=50, term="screen", shell=False, **env
@@ -27,7 +27,7 @@ class Tmux:
         config = Path(self.folder.name, "conf")
         config.write_text("set -g escape-time 0\n")
         self.tmux = ["tmux", "-S", f"{self.folder.name}/socket", "-f", str(config)]
-        # tmux itself does not always notice that a program has ended
+        # tmux does not always detect the end of a program
         then = '"$@"; echo "[left: $?]"; exec cat'
         program = ["env", f"TERM={term}", sys.executable, "-m", "agentloop", *arguments]
         command = ["sh", "-c", then, "sh", *program]
@@ -48,7 +48,7 @@ class Tmux:
         self.folder.cleanup()
 
     def screen(self, *options):
-        """Return all lines so far, also those that have scrolled away."""
+        """Return all lines so far, including the scrollback."""
         text = self.do("capture-pane", "-p", "-S", "-", *options)
         return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
@@ -71,24 +71,24 @@ class Tmux:
         self.do("paste-buffer", "-p")
 
     def enter(self, line, text=None, times=1):
-        """Type a line, press Enter once it can be seen, and wait for the text if there is one."""
+        """Type a line, press Enter once the line is visible, and wait for the text, if given."""
         self.type(line)
         self.expect(line.splitlines()[-1][-40:])
         self.press("Enter")
         return self.expect(text, times) if text else None
 
     def kill(self):
-        """End the program as `kill -9` does."""
+        """Kill the program with SIGKILL."""
         shell = self.do("display-message", "-p", "#{pane_pid}").strip()
         subprocess.run(["pkill", "-KILL", "-P", shell], check=True)
         self.status()
 
     def leave(self):
-        """Leave the chat, and return its exit status."""
+        """Exit the chat and return its exit status."""
         self.press("C-u")
         self.enter("/exit")
         return self.status()
 
     def status(self):
-        """Wait for the end of the program, and return its exit status."""
+        """Wait for the end of the program and return its exit status."""
         return int(re.search(r"\[left: (\d+)\]", self.expect("[left: "))[1])
