@@ -275,9 +275,10 @@ class Streaming(Resumable):
 
     def record(self, record: Message) -> None:
         super().record(record)
-        for call in record.get("tool_calls", []):
-            self._emit(ToolCall(call["id"], **call["function"]))
-        if record["role"] == "tool":
+        if record["role"] == "assistant":  # the calls of a summary are not executed
+            for call in record["tool_calls"]:
+                self._emit(ToolCall(call["id"], **call["function"]))
+        elif record["role"] == "tool":
             self._emit(ToolResult(record["tool_call_id"], record["content"]))
 
     def _emit_text(self, text: str) -> None:

@@ -143,15 +143,16 @@ async def test_leaving_the_stream_cancels_the_run():
     assert (await agent.run("again")).text == "ok"
 
 
-async def test_a_summary_is_not_streamed():
+async def test_a_summary_and_its_calls_which_do_not_run_are_not_streamed():
     class Talks:
         async def ainvoke(self, messages, tools=()):
             summary = messages[-1]["content"] == nano.SUMMARIZE
             text = "a summary" if summary else "an answer"
             micro.on_text.get(micro.ignore)(text)
-            if summary or text_of(messages, "So far"):
+            if not summary and text_of(messages, "So far"):
                 return {"content": text}
-            return {"tool_calls": [nano.call("add", a=1, b=1)]}
+            calls = [nano.call("add", a=1, b=0 if summary else 1)]
+            return {"content": text if summary else "", "tool_calls": calls}
 
     def text_of(messages, start):
         return [each for each in messages if each["content"].startswith(start)]
@@ -162,6 +163,8 @@ async def test_a_summary_is_not_streamed():
     assert any(record["role"] == "summary" for record in agent.log)
     assert any(isinstance(event, micro.TextDelta) for event in events)
     assert all(event.text != "a summary" for event in events if isinstance(event, micro.TextDelta))
+    calls = [event.id for event in events if isinstance(event, micro.ToolCall)]
+    assert calls == [event.id for event in events if isinstance(event, micro.ToolResult)]
 
 
 # ---- approval
