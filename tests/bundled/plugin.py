@@ -1,7 +1,7 @@
 """A pytest plugin that runs the tests of the package on a bundle.
 
 `pytest -p tests.bundled.plugin --bundle=FILE` replaces the modules of the package with the bundle
-and skips tests that do not concern bundles.
+and skips tests unrelated to bundles.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-# Tests that do not concern bundles, with the reason.
+# Tests unrelated to bundles, with the reason.
 NOT_OF_A_BUNDLE = {
     "tests/benchmarks": "they measure and verify nothing",
     "tests/cli": "a bundle does not contain the command",
@@ -46,7 +46,7 @@ def pytest_load_initial_conftests(early_config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Ignore tests that do not concern bundles, and tests of parts missing in this bundle."""
+    """Ignore tests unrelated to bundles, and tests of modules missing from the bundle."""
     name = collection_path.relative_to(ROOT)
     part = Path("agentloop", *name.parts[1:]).with_name(name.name.removeprefix("test_"))
     module = ".".join(part.with_suffix("").parts)

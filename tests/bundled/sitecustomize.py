@@ -1,8 +1,8 @@
-"""Replaces modules of the package with a bundle in each Python that has this folder on its path.
+"""Replaces package modules with a bundle in every Python process with this folder on its path.
 
 AGENTLOOP_BUNDLE is the path of the bundle. Modules included in the bundle resolve to the bundle;
-other modules (the command, and models required only by tests) are loaded from the package and
-import from the bundle.
+modules missing from the bundle (the command, and models required only by tests) are loaded from
+the package and import from the bundle.
 """
 
 import os

@@ -14,7 +14,7 @@ BERN = len("Zürich is large. ")
 
 
 def sources_of(reply):
-    """Return citation citation as (URL, title, cited text)."""
+    """Return each citation as (URL, title, cited text)."""
     return [
         (citation.url, citation.title, reply.text[citation.start : citation.end])
         for citation in reply.citations
@@ -59,7 +59,7 @@ def test_url_citations_of_chat_completions_are_read():
 
 
 def test_repeated_citations_in_a_stream_are_merged():
-    # OpenRouter sends citations as they are reply, and repeats all of them at the end
+    # OpenRouter sends citations as they are found, and repeats all of them at the end
     # Source: https://openrouter.ai/docs/guides/features/plugins/web-search
     deltas = [{"content": SO}, {"annotations": SOURCES[:1]}, {"annotations": SOURCES}]
     chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]

@@ -271,7 +271,7 @@ OPAQUE = {  # fields of the message in addition to its text and calls
     # DeepSeek rejects a history without this field
     "DeepSeek, empty reasoning": {"reasoning_content": ""},
     "OpenRouter": {"reasoning": "Let me see.", "reasoning_details": THOUGHTS},
-    "Gemini: of the message": SIGNED,
+    "Gemini: signature of the message": SIGNED,
 }
 
 

@@ -72,7 +72,7 @@ def test_tokens_are_counted_once(read, reported, usage):
     assert counted == replace(usage, extra=reported.get("cache_creation"))
 
 
-# ---- attempts that failed
+# ---- failed attempts
 
 
 def truncated_stream(wire):

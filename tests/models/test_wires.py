@@ -313,7 +313,7 @@ async def test_a_compaction_summary_of_anthropic_is_sent_back_unchanged(streamin
     assert second["messages"][1]["content"] == blocks
 
 
-async def test_anthropic_clears_results_without_compaction_or_before_it():
+async def test_clear_tool_uses_of_anthropic_works_alone_and_precedes_compaction():
     both = {"clear_tool_uses": 30_000, "betas": ["compact-2026-01-12", "x"]}
     assert (await sent_body(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEARED]}
     body = await sent_body(ANTHROPIC, HI, **both, compact_threshold=100_000)

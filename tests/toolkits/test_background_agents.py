@@ -1,4 +1,4 @@
-"""The recipe for background sub-agents: start, continue, receive the answer, cancellation."""
+"""The recipe for background sub-agents, which report to their parent and end with it."""
 
 import asyncio
 import shutil

@@ -50,7 +50,7 @@ def http_tool(url, *parameters, context=None, **endpoint):
 
 
 async def failure(tool, args):
-    """Return the error of a call, as texts to the model."""
+    """Return the error of a call, as shown to the model."""
     agent = Agent(llm=ScriptedModel(call(tool.name, **args), "ok"), tools=[tool])
     await agent.run("x")
     assert agent.messages[2].is_error

@@ -42,7 +42,7 @@ HUNDREDS += [NamedTool(f"crm__get_field_{n}", f"Read field {n} of a customer.") 
 
 @tool
 async def here() -> str:
-    """Do what is always possible."""
+    """Return a constant result."""
     return "done"
 
 
