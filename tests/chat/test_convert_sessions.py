@@ -25,7 +25,7 @@ class Kept(MessageQueue, Hooks, Approval, Session, Agent):
 
 
 def converted(folder, *lines, name="s"):
-    """Write an old session, convert its folder, and return the new file."""
+    """Write an old session, convert the folder, and return the new file."""
     path = folder / f"{name}.jsonl"
     if lines:
         path.write_text("".join(line + "\n" for line in lines))

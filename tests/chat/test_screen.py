@@ -70,7 +70,7 @@ def answer(screen, word, text=None, times=1):
 
 
 def ask_three(screen):
-    """Send three prompts, of which the first has a long answer."""
+    """Send three prompts; the first has a long answer."""
     for prompt, answer in (("first", "word word"), ("second", "two"), ("third", "three")):
         screen.enter(prompt, answer)
 
@@ -88,7 +88,7 @@ def test_an_answer_is_rendered_as_markdown_while_it_is_streamed(chat):
     words = "several words that wrap at the end of a line " * 4
     nested = "1. one\n\n   ```sh\n   inside\n\n   too\n   ```\n\n"
     text = f"## A heading\n\nSome **bold** text.\n\n{words}\n\n{nested}"
-    screen = chat([*text, hold, "- an item"], columns=60)  # a delta for each character
+    screen = chat([*text, hold, "- an item"], columns=60)  # one delta per character
     assert "\nA heading\n" in screen.enter("go", "Some bold text.")
     assert "an item" not in screen.expect("too")
     assert "\x1b[1mbold" in screen.screen("-e")
@@ -714,7 +714,7 @@ def test_a_session_is_resumed_by_a_name_prefix_and_a_fork_shows_its_origin(chat)
         ("try", "in the fork (began: first words)"),
     ]
     screen.enter("/resume try", "> in the fork", 2)
-    screen.enter("/resume try", "Other sessions:", 3)  # this session is already open
+    screen.enter("/resume try", "Other sessions:", 3)  # the session is already open
     screen.enter("and here?", "four")
     assert said(screen.server.requests[-1]) == ["first words", "in the fork", "and here?"]
     screen.enter(f"/resume {stem}-tri", "> a trial", 2)
@@ -1034,7 +1034,7 @@ def test_a_key_moves_a_running_command_to_the_background(chat, project):
     screen.enter("ab", "> ab")
     screen.expect("two")
     screen.type("ac")
-    screen.press("C-b")  # moves the cursor if no command runs
+    screen.press("C-b")  # moves the cursor unless a command runs
     screen.type("b")
     screen.expect("> abc")
     (project / "pipe").write_text("")
@@ -1296,7 +1296,7 @@ def test_an_unmarked_paste_is_one_message_and_attaches_no_file_without_confirmat
     screen = chat("done")
     text = "one @a.txt\n" + "".join(f"line {number}\n" for number in range(200)) + "the end"
     screen.do("set-buffer", text)
-    screen.do("paste-buffer")  # without -p: each line end is the key Enter
+    screen.do("paste-buffer")  # without -p, line ends arrive as the key Enter
     screen.expect("the end")
     assert not screen.server.requests
     screen.press("Enter")

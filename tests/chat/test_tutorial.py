@@ -1,4 +1,4 @@
-"""The tutorial of the chat: its programs run, its files exist, and its table is complete."""
+"""The tutorial of the chat: programs, links, and the table of files."""
 
 import contextlib
 import io

@@ -48,7 +48,7 @@ class Tmux:
         self.folder.cleanup()
 
     def screen(self, *options):
-        """Return all lines so far, including the scrollback."""
+        """Return the lines of the screen and of the scrollback."""
         text = self.do("capture-pane", "-p", "-S", "-", *options)
         return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
@@ -84,11 +84,11 @@ class Tmux:
         self.status()
 
     def leave(self):
-        """Exit the chat and return its exit status."""
+        """Exit the chat and return the exit status."""
         self.press("C-u")
         self.enter("/exit")
         return self.status()
 
     def status(self):
-        """Wait for the end of the program and return its exit status."""
+        """Wait for the end of the program and return the exit status."""
         return int(re.search(r"\[left: (\d+)\]", self.expect("[left: "))[1])

@@ -97,7 +97,7 @@ class Browser:
         return [f"/element/{element[ELEMENT]}" for element in elements]
 
     def click(self, css, text=""):
-        """Click the first matching element that contains the text."""
+        """Click the first matching element containing the text."""
         for element in self.find(css):
             if text in self.ask("GET", f"{element}/text"):
                 return self.ask("POST", f"{element}/click")
@@ -121,7 +121,7 @@ class Browser:
         return self.ask("POST", "/execute/async", script=WAIT % script, args=[])
 
     def faults(self, source):
-        """Return the violations that axe reports, in light and dark colours."""
+        """Return the violations reported by axe in light and dark colours."""
         faults = []
         for scheme in ("light", "dark"):
             colours = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

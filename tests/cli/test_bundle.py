@@ -148,7 +148,7 @@ def test_a_bundle_passes_mypy(tmp_path, tmp_path_factory, chosen):
 
 
 def mirrored(*paths):
-    """Return the test files that mirror the parts."""
+    """Return the test files corresponding to the parts."""
     files = [Path("tests", path).with_name(f"test_{Path(path).name}") for path in paths]
     return [file.as_posix() for file in files if (ROOT / file).exists()] or ["tests/test_loop.py"]
 

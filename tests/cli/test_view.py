@@ -724,7 +724,7 @@ class TestInABrowser:
 
     def test_the_next_error_may_be_in_the_same_turn(self, browser):
         calls = [ToolCall(f"c{n}", "look") for n in range(3)]
-        results = [each.answer("x\n" * 99, is_error=True) for each in calls[::2]]
+        results = [tool_call.answer("x\n" * 99, is_error=True) for tool_call in calls[::2]]
         log = [UserMessage("go"), AssistantMessage("", calls), *results, calls[1].answer("seen")]
         browser.show([*log, AssistantMessage("", [ToolCall("d", "look")])])
         cards = browser.find(".call")

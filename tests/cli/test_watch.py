@@ -45,7 +45,7 @@ async def stop() -> str:
 
 
 def names_in_the_page():
-    """Return the names of the calls that the page associates with records."""
+    """Return the names of the calls associated with records in the page."""
     [body] = re.findall(r"(?s)function makers\(n\) \{(.*?)\n\}", PAGE)
     lists = re.findall(r'\[((?:"\w+"(?:, )?)+)\]', re.sub(r"\[[^]]*\]\.includes", "", body))
     return {name for names in lists for name in re.findall(r'"(\w+)"', names)}

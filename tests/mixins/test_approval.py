@@ -121,7 +121,7 @@ class TestApproval(test_loop.TestLoop):
             assert ran == []
 
     @pytest.mark.parametrize("command", MORE_THAN_GIT)
-    async def test_an_allowed_command_prefix_allows_no_second_command(self, command):
+    async def test_an_allowed_command_prefix_does_not_allow_a_second_command(self, command):
         agent, ran = acting(bash(command), approval_rules=[GIT])
         agent.allow_always("bash", GIT.arguments)
         assert (await agent.run("go")).stop_reason == "needs_approval"
@@ -235,7 +235,7 @@ class TestApproval(test_loop.TestLoop):
         states = [(t.state, t.decision and t.decision.by) for t in trails.values()]
         assert states == [("completed", "anna"), ("completed", None), ("denied", "user")]
 
-    async def test_denying_a_call_that_had_started_is_final(self):
+    async def test_a_started_call_that_is_denied_does_not_run_again(self):
         started = asyncio.Event()
 
         @tool("Pay", idempotent=True)
@@ -381,7 +381,7 @@ class World:
     def open(self):
         async def spend(amount: int, this: ToolCall = Depends(current_call)) -> None:
             self.paid[this.name, amount] += 1
-            if self.chance.random() < 0.2:  # a kill at this point leaves this file
+            if self.chance.random() < 0.2:  # the file after a kill at this point
                 file = (self.folder / "s.jsonl").read_bytes()
                 self.killed_at = file, self.yes.copy(), self.paid.copy()
             await asyncio.sleep(0)
@@ -636,7 +636,7 @@ async def test_a_deferred_call_survives_later_prompts_and_its_outcome_is_a_note(
     assert "ran a" in llm.requests[-1].messages[-1].text
 
 
-async def test_a_prompt_after_a_decision_cancels_no_deferred_call():
+async def test_a_prompt_after_a_decision_does_not_cancel_a_deferred_call():
     agent, ran = acting(bash("a"), "It waits.", kind=Asking, defer_approval=True)
     await agent.run("go")
     records = [*agent.log]
@@ -651,7 +651,7 @@ async def test_a_prompt_after_a_decision_cancels_no_deferred_call():
             assert ran == ["a"]
 
 
-async def test_no_deletion_makes_a_deferred_call_run_twice():
+async def test_deleting_records_does_not_repeat_a_deferred_call():
     agent, ran = acting(bash("a"), "It waits.", "It has run.", kind=Asking, defer_approval=True)
     await agent.run("go")
     agent.decide(agent.deferred[0].id, "allow")

@@ -55,7 +55,7 @@ def reply(text="ok", *calls, used=None, model=None):
 
 
 def priced(*script, model="scripted", **settings):
-    """Return an agent that has replayed the script, with one run per answer."""
+    """Run an agent until the script is replayed, with a separate run per answer."""
     agent = Priced(llm=ScriptedModel(*script, model=model), tools=[add], **settings)
     while len(agent.llm.requests) < len(script):
         agent.run_sync("x")

@@ -232,11 +232,11 @@ TABLE = [
     ),
     ([Rule("deny", "take", {"items": glob}) for glob in ("x", "b")], TAKE, "denied", []),
     (Rule("deny", "take", {"items": "x"}), call("take", items=["a", 5]), "denied", []),
-    # deny and ask rules match values that are not text; allow rules do not
+    # deny and ask rules match non-text values; allow rules do not
     (Rule("deny", "upload", {"data": "x"}), UPLOAD, "denied", []),
     (Rule("ask", "upload", {"data": "x"}), UPLOAD, "awaiting_approval", []),
     ([Rule("allow", "upload", {"data": "*"})], UPLOAD, "completed", [b"\xff\xff\xff\xff"]),
-    # deny and ask rules match values that are not plain data; allow rules do not
+    # deny and ask rules match opaque values; allow rules do not
     (Rule("deny", "draw", {"shape": "x"}), DRAW, "denied", []),
     (Rule("ask", "draw", {"shape": "x"}), DRAW, "awaiting_approval", []),
     ([Rule("deny", "draw", {"colour": "red"}), Rule("allow", "draw")], DRAW, "completed", ["blue"]),
@@ -283,7 +283,7 @@ TABLE = [
     ([NO_TRUE, set_to({"count": True})], call("repeat", count=1), "denied", []),
     (Hook("PreToolUse", lambda data: None), ToolCall("1", "wipe", "[]"), "failed", []),
     (Hook("PreToolUse", cancels_itself), WIPE, "denied", []),
-    # a gate receives the arguments that will run, including changes of a later hook
+    # a gate receives the executed arguments, including changes by a later hook
     ([NO_RM, TO_RM], BASH, "denied", []),
     ([TO_RM, NO_RM], BASH, "denied", []),
     ([TO_LS, NO_RM], call("bash", command="rm x"), "completed", ["ls"]),
@@ -592,7 +592,7 @@ def test_a_matcher_matches_the_same_names_as_in_claude_code(matcher, name, fires
     assert fires_for(matcher, name) is fires
 
 
-# ---- gates judge the call that runs, in any order of gates
+# ---- gates judge the executed call in any order
 
 
 class Changer(Gate):
@@ -633,7 +633,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: "-".join(c.__name__ for c in order))
-async def test_a_changed_call_denied_by_one_gate_runs_in_no_order_of_gates(order):
+async def test_a_changed_call_denied_by_a_gate_does_not_run_in_any_order_of_gates(order):
     bases = type("Gates", (*order, Agent), {})
     settings = {}
     for gate in order:

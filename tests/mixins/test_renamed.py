@@ -85,14 +85,14 @@ def test_renamed_methods_of_instruction_files_warn(tmp_path):
         ("repetition", "Repetition", "loop_detection"),
     ],
 )
-def test_a_mixin_that_became_a_recipe_names_it(module, name, recipe):
+def test_the_import_error_of_a_removed_mixin_names_the_recipe(module, name, recipe):
     with pytest.raises(ImportError, match=rf"examples/recipes/{recipe}\.py"):
         import_module(f"agentloop.mixins.{module}")
     with pytest.raises(ImportError, match=rf"examples/recipes/{recipe}\.py"):
         getattr(agentloop, name)
 
 
-def test_a_toolkit_that_became_a_recipe_names_it():
+def test_the_import_error_of_a_removed_toolkit_names_the_recipe():
     with pytest.raises(ImportError, match=r"agentloop_chat\.web_fetch.*recipes/web_fetch\.py"):
         import_module("agentloop.toolkits.web")
 

@@ -134,7 +134,7 @@ def lines(folder, name="s"):
 
 
 def saved(folder, name="s"):
-    """Return the log that is currently stored in the file."""
+    """Return the log stored in the file."""
     return read_log(session_path(name, folder))
 
 
@@ -497,7 +497,7 @@ class TestSession(test_loop.TestLoop):
             with monkeypatch.context() as patch:
                 faults = Faults(patch, len(failed) + 1, **how)
                 try:
-                    agent = self.noting(folder, ran, events)
+                    agent = self.note_agent(folder, ran, events)
                     await agent.query("one")
                     await agent.query("two")
                     agent.fork(session=f"twin{faults.fail_at}").close()
@@ -505,7 +505,7 @@ class TestSession(test_loop.TestLoop):
                     assert faults.failed
                 failed.append(faults.failed)
                 faults.fail_at = 0
-                agent = agent or self.noting(folder, ran, events)  # the constructor failed
+                agent = agent or self.note_agent(folder, ran, events)  # the constructor failed
                 agent.llm = ScriptedModel("all is well")
                 assert await agent.query("And now?") == "all is well", failed
             agent.close()
@@ -520,7 +520,7 @@ class TestSession(test_loop.TestLoop):
         assert {"open", "write", "fsync", "ftruncate"} <= {*failed}
 
     @staticmethod
-    def noting(folder, ran, events):
+    def note_agent(folder, ran, events):
         @tool("Note")
         async def note(n: int) -> str:
             ran.append(n)
