@@ -370,7 +370,7 @@ class TestInABrowser:
         browser.click(".row", "Next page.")
         browser.sees("#figures", "Turn 2 of 25", "a-model")
         assert browser.run("return location.hash") == "#turn=2"
-        assert re.match("WHAT IT DID\nWHAT IT SAW", browser.text("article h2").upper())
+        assert re.match("REPLY AND CALLS\nMODEL INPUT", browser.text("article h2").upper())
         assert browser.text(".did") == "Next page."
         browser.sees(".call", "✓ ok")
         browser.sees(".card pre", "page 1 of the book")
@@ -428,7 +428,7 @@ class TestInABrowser:
         browser.click(".saw summary", "earlier")
         browser.click(".saw summary", "pruned")
         browser.sees(".saw pre", "[Older result")
-        browser.click(".saw summary", "The result itself")
+        browser.click(".saw summary", "The pruned result")
         browser.sees(".saw pre", "of the book")
         browser.press(*"j" * 19)
         assert "xxx end" not in browser.text(".saw")
@@ -597,13 +597,13 @@ class TestInABrowser:
         log = [RunStart(at=1.0), UserMessage("go")]
         for early in ([], log, [*log, RunEnd("cancelled", at=1.0)]):
             browser.show(early)
-            browser.sees("article", "no reply in this session yet")
+            browser.sees("article", "has no reply yet")
         log += [AssistantMessage(tool_calls=[ToolCall("a", "pay")]), ToolStart("a", at=1.0)]
         log += [UserMessage("and?"), AssistantMessage("Noth", stop_reason="interrupted")]
         log += [UserMessage("well"), AssistantMessage(tool_calls=[ToolCall("b", "pay")])]
         browser.show(log)
         browser.sees(".card pre", "Interrupted: this call had started")
-        browser.sees("article", "does not say what the system prompt and the tools were")
+        browser.sees("article", "does not contain the system prompt and the tools")
         browser.press("j")
         browser.sees(".saw summary", "result of pay")
         browser.sees("#figures", "cut off: interrupted")
@@ -617,17 +617,17 @@ class TestInABrowser:
         logs, _ = undone_session(tmp_path)
         browser.show(*logs)
         assert len(browser.find(".row")) == 3
-        browser.sees(".row.undone", "Answer 2.", "taken back")
+        browser.sees(".row.undone", "Answer 2.", "undone")
         runs = "return [...document.querySelectorAll('.run')].map((e) => e.className)"
         assert browser.run(runs) == ["run", "run undone", "run"]
-        browser.sees(".note", "Turn 2 was taken back.")
+        browser.sees(".note", "Turn 2 was undone.")
         browser.press("End")
         browser.sees("#figures", "Turn 3 of 3")
         browser.click(".saw summary", "earlier")
         browser.sees(".saw", "Answer 1.")
         assert "Answer 2." not in browser.text(".saw")
         browser.press("k")
-        browser.sees("#figures", "Turn 2 of 3", "taken back")
+        browser.sees("#figures", "Turn 2 of 3", "undone")
         browser.run(CHOOSE.format("Taken back"))
         assert len(browser.find(".row:not(.gone)")) == 1
 
@@ -647,7 +647,7 @@ class TestInABrowser:
         assert "pruned" not in browser.text(".call")  # an error is never pruned
         browser.click(".saw summary", "earlier")
         browser.click(".saw summary", "pruned")
-        browser.sees(".saw", "Only the newest result of page must stay")
+        browser.sees(".saw", "Requests keep at least the newest result of page")
 
     def test_hook_verdicts_and_the_end_of_a_run_appear_with_their_turn(self, browser):
         first, second = ToolCall("a", "pay"), ToolCall("b", "look")
@@ -685,7 +685,7 @@ class TestInABrowser:
         assert "sub-agent" not in browser.text("article")
         side = [record for record in agent.log if not isinstance(record, SubAgentRecord)]
         browser.show(side)  # a session of version 0.6
-        browser.sees(".card", "request of a sub-agent", "it asked for 1 call")
+        browser.sees(".card", "request of a sub-agent", "requested 1 call")
         browser.press("t")
         browser.sees(".times", "    request of a sub-agent")
 
@@ -745,10 +745,10 @@ class TestInABrowser:
         )
         browser.sees("#figures", "Turn 1 of 1", "the request failed")
         browser.sees(".did", "the stream ended before the reply was complete")
-        browser.sees("article .label", "failed attempt", "this much had arrived")
+        browser.sees("article .label", "failed attempt", "the received part")
         browser.sees("article pre", 'It is "a book')
         assert "data: {" not in browser.text("body")
-        browser.click("summary", "the error as it was recorded")
+        browser.click("summary", "the recorded error")
         browser.sees(".did pre", "data: {")
 
     def test_a_whole_session_is_printed(self, browser, tmp_path):
@@ -801,7 +801,7 @@ class TestInABrowser:
         )
         browser.sees(".pair", "2,512 tokens in")
         browser.press("d")
-        browser.sees("article h2", "WHAT IT DID")
+        browser.sees("article h2", "REPLY AND CALLS")
 
     def test_all_times_of_a_session_are_on_one_page_and_link_to_their_turns(self, browser):
         first, second = ToolCall("a", "pay"), ToolCall("b", "look")
@@ -821,7 +821,7 @@ class TestInABrowser:
         assert lines[-2:] == ["3 503", "2.00 s"]
         browser.click(".times", "2 look")
         browser.sees("#figures", "Turn 2 of 3")
-        browser.sees("article h2", "WHAT IT DID")
+        browser.sees("article h2", "REPLY AND CALLS")
 
     def test_two_sessions_are_shown_side_by_side_with_their_first_difference(self, browser):
         look, ask = ToolCall("a", "look"), ToolCall("a", "look", '{"at": 2}')
