@@ -52,7 +52,11 @@ def Depends(function: Function) -> Any:
     """
     signature = signature_of(function)
     needs = marked(signature.parameters)
-    signature.bind(**needs)
+    try:
+        signature.bind(**needs)
+    except TypeError as error:
+        name = getattr(function, "__qualname__", function)
+        raise TypeError(f"{name}: {error}. Declare its dependency or default") from None
     return Dependency(function, needs)
 
 

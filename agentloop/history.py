@@ -124,7 +124,8 @@ class History(Settings):
         if state is None:
             raise ValueError(f"unknown call {call_id!r}: agent.pending lists the pending calls")
         if not state.waits:
-            raise ValueError(f"the call {call_id!r} is not pending: it is {state.state}")
+            reason = f" ({state.result.text})" if state.state == "sealed" and state.result else ""
+            raise ValueError(f"the call {call_id!r} is not pending: it is {state.state}{reason}")
         return state
 
     # ---- other histories

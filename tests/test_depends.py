@@ -131,7 +131,7 @@ def test_a_parameter_that_nothing_fills_in_is_refused_when_it_is_marked() -> Non
     def get_url(host: str, port: int = 80, *args: str, **kwargs: str) -> str:
         return host
 
-    with pytest.raises(TypeError, match="missing a required.*: 'host'"):
+    with pytest.raises(TypeError, match=r"get_url: missing a required.*: 'host'.*default"):
         Depends(get_url)
 
 

@@ -56,6 +56,7 @@ class ScriptedModel:
         self.model = model
         self.cache_rules = cache_rules or CacheRules()
         self.requests: list[Request] = []
+        self._replies = len(script)
         self._script = iter(script)
         if len(script) == 1 and callable(script[0]):
             self._script = repeat(script[0])
@@ -75,7 +76,9 @@ class ScriptedModel:
             raise BadRequest("; ".join(problems), status=400)
         step = next(self._script, None)
         if step is None:
-            raise IndexError(f"the script has {number} replies; this is request {number + 1}")
+            raise IndexError(
+                f"the script has {self._replies} replies; this is request {number + 1}"
+            )
         answer: object = step
         if callable(step):
             answer = step(messages, tools)

@@ -278,7 +278,7 @@ class TestApproval(test_loop.TestLoop):
             agent.decide(first.id, "allow")
         [second] = (await agent.run("go")).pending
         assert (await agent.run("Never mind.")).text == "Fine."  # a prompt instead of a decision
-        closed = f"{second.id!r} is not pending: it is sealed"
+        closed = f"{second.id!r} is not pending: it is sealed .Not run"
         with pytest.raises(ValueError, match=closed):
             agent.decide(second.id, "allow")
         assert agent.pending == ()

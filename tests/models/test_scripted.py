@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentloop import Agent, ScriptedModel, call, tool
+from agentloop import Agent, ScriptedModel, UserMessage, call, tool
 
 
 async def test_a_list_of_texts_as_one_reply_is_an_error_that_shows_the_correct_form():
@@ -15,3 +15,12 @@ async def test_a_list_of_calls_is_one_reply():
     agent = Agent(llm=ScriptedModel([call("note"), call("note")], "ok"), tools=[note])
     assert await agent.query("x") == "ok"
     assert [message.text for message in agent.messages] == ["x", "", "noted", "noted", "ok"]
+
+
+async def test_the_error_of_a_script_that_has_ended_counts_its_replies_each_time():
+    llm = ScriptedModel("One.", "Two.")
+    for _ in range(2):
+        await llm.ainvoke([UserMessage("Go.")])
+    for number in (3, 4):
+        with pytest.raises(IndexError, match=f"has 2 replies; this is request {number}"):
+            await llm.ainvoke([UserMessage("Go.")])
