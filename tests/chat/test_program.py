@@ -371,7 +371,7 @@ def test_a_named_session_is_saved_and_continued(tmp_path):
     sent = [said(each, "user", "assistant") for each in server.requests]
     assert sent == [["first"], ["first", "one", "second"], ["third"]]
     listed = run("--resume", **home).stderr
-    assert listed == f"No session of {tmp_path} found.\n", "it has a name, and is of no folder"
+    assert listed == f"No session of {tmp_path} found.\n", "a named session belongs to no folder"
     assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["s.jsonl"]
 
 

@@ -772,7 +772,7 @@ def test_in_plan_mode_no_rule_or_standing_approval_permits_a_change(chat, projec
     screen.press("BTab")
     screen.expect("\nask  context ")
     screen.enter("third", "three")
-    assert lines_of(project / "ledger") == ["ran", "ran"], "both apply again"
+    assert lines_of(project / "ledger") == ["ran", "ran"], "the rule and the approval apply again"
 
 
 def test_an_unclear_word_is_queried_and_a_sentence_is_a_denial(chat, project):

@@ -38,7 +38,9 @@ def axe():
     files = [Path(place).parent / "axe-core" / "axe.min.js" for place in places]
     source = next((file for file in files if file.is_file()), None)
     if not source:
-        pytest.skip("no axe-core: npm install axe-core, and put node_modules/.bin on the PATH")
+        pytest.skip(
+            "axe-core is not installed: npm install axe-core, add node_modules/.bin to PATH"
+        )
     return source.read_text(encoding="utf-8")
 
 
@@ -48,7 +50,9 @@ def chromium():
     driver = shutil.which("chromedriver")
     binary = shutil.which("chromium") or shutil.which("google-chrome")
     if not (driver and binary):
-        pytest.skip("no chromium and chromedriver (Debian: chromium, chromium-driver)")
+        pytest.skip(
+            "chromium and chromedriver are not installed (Debian: chromium, chromium-driver)"
+        )
     options = {"binary": binary, "args": ARGUMENTS.split()}
     capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}

@@ -289,7 +289,7 @@ class TestInABrowser:
               document.documentElement.scrollHeight - innerHeight]"""
         below, wide, high = browser.run(inside)
         assert (wide, high) == (0, 0)
-        assert below <= 1 or width == 500, "a phone scrolls"
+        assert below <= 1 or width == 500, "narrow pages may scroll"
         lit = "const e = document.querySelector('.lit'); const r = e.getBoundingClientRect();"
         assert browser.run(f"{lit} return document.elementFromPoint(r.x + 9, r.y + 5) === e")
 

@@ -135,7 +135,7 @@ class TestCompaction(test_loop.TestLoop):
     @pytest.mark.parametrize("config", [None, CompactionConfig(keep_turns=0)])
     async def test_compact_summarizes_on_demand(self, config):
         agent = make(*reads(1, 2), "one", "two", compaction=config, system_prompt="Be good.")
-        assert not await agent.compact(), "there is nothing yet"
+        assert not await agent.compact(), "nothing to summarize yet"
         await agent.query("The task")
         events = []
         agent.listeners = [events.append]

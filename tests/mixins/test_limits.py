@@ -171,7 +171,7 @@ class TestEveryLimit(test_loop.TestLoop):
         agent.prices = {"my-model": Price(1, 1)}
         with_usage = reply(text="fine")
         llm = agent.llm = ScriptedModel(with_usage, model="my-model")
-        assert (await agent.run()).text == "fine", "run() tries again"
+        assert (await agent.run()).text == "fine", "run() retries"
 
     async def test_an_unknown_price_during_the_run_ends_the_run(self):
         agent = limited(reply(ADD, model="a sub-agent's"), max_cost=1000)
