@@ -41,7 +41,7 @@ read = ChatAnthropic("m", api_key="k").read
 MARK = {"cache_control": {"type": "ephemeral"}}
 WEB = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+SEARCH_RESULT = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
 SEARCH_2 = SEARCH | {"id": "t"}
 
 
@@ -214,7 +214,7 @@ def test_calls_of_the_message_replace_the_calls_in_raw_at_the_same_positions():
 
 
 HIDDEN = {"type": "thinking", "thinking": "", "signature": sign("")}
-ZZZ = {"type": "zzz", "x": [1, None], "y": {"é": "漢"}}
+UNKNOWN_BLOCK = {"type": "zzz", "x": [1, None], "y": {"é": "漢"}}
 COMPACT = {"type": "compaction", "content": "in short", "encrypted_content": "e"}
 CITED = text("so") | {"citations": [{"type": "char_location", "cited_text": x} for x in "ab"]}
 DIRECT = use() | {"caller": {"type": "direct"}}
@@ -223,7 +223,7 @@ DIRECT = use() | {"caller": {"type": "direct"}}
 @pytest.mark.parametrize(
     ("blocks", "back"),
     [
-        ([ZZZ, COMPACT, SEARCH, FOUND, CITED, DIRECT], None),
+        ([UNKNOWN_BLOCK, COMPACT, SEARCH, SEARCH_RESULT, CITED, DIRECT], None),
         ([HIDDEN, use()], None),
         ([thought("hm 漢字"), redacted("secret"), text("so"), use()], None),
         ([thought("x"), text("\n\n"), use()], [thought("x"), use()]),  # the API rejects blank text
@@ -263,8 +263,8 @@ def test_a_truncated_server_tool_call_is_sent_back_with_an_object_as_input():
 
 async def test_a_paused_turn_is_resumed_by_sending_it_back_unchanged(streaming):
     paused = Reply(blocks=[SEARCH], finish="pause_turn")
-    more = Reply(blocks=[FOUND, thought("x"), SEARCH_2], finish="pause_turn")
-    ended = Reply(blocks=[FOUND | {"tool_use_id": "t"}, text("so")])
+    more = Reply(blocks=[SEARCH_RESULT, thought("x"), SEARCH_2], finish="pause_turn")
+    ended = Reply(blocks=[SEARCH_RESULT | {"tool_use_id": "t"}, text("so")])
     async with AnthropicDouble([paused, more, ended, "bye"]) as server:
         agent = agent_of(model(server, provider_tools=[WEB], cache="1h"), streaming)
         assert await agent.query("Look it up.") == "so"
@@ -280,7 +280,7 @@ async def test_a_paused_turn_is_resumed_by_sending_it_back_unchanged(streaming):
     ("blocks", "sendable"),
     [
         ([text("so"), SEARCH], [text("so")]),
-        ([SEARCH, FOUND, SEARCH_2], [SEARCH, FOUND]),
+        ([SEARCH, SEARCH_RESULT, SEARCH_2], [SEARCH, SEARCH_RESULT]),
         ([thought("x"), SEARCH], [text("(empty)")]),
         ([thought("x")], [text("(empty)")]),
         ([SEARCH, use()], [use()]),
@@ -309,7 +309,7 @@ async def call_twice(server, **settings):
 
 
 async def test_a_server_tool_call_stays_open_until_the_results_of_the_agent_are_sent():
-    script = [Reply(blocks=[SEARCH, use()]), Reply(blocks=[FOUND, use("b")]), "so"]
+    script = [Reply(blocks=[SEARCH, use()]), Reply(blocks=[SEARCH_RESULT, use("b")]), "so"]
     async with AnthropicDouble(script) as server:
         await call_twice(server, provider_tools=[WEB])
     assert server.requests[1]["messages"][1]["content"] == [SEARCH, use()]
@@ -334,10 +334,10 @@ async def test_a_turn_started_by_another_provider_continues_without_a_thinking_b
 
 
 async def test_a_code_execution_container_is_reused_until_it_expires():
-    later, gone = "2999-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
+    future, past = "2999-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
     ran = [
         Reply("a", more={"container": {"id": name, "expires_at": expires}})
-        for name, expires in (("c1", later), ("c2", later), ("c3", gone))
+        for name, expires in (("c1", future), ("c2", future), ("c3", past))
     ]
     async with AnthropicDouble([*ran, "b", "c"]) as server:
         llm, messages = model(server, provider_tools=[WEB]), list(HI)

@@ -9,7 +9,7 @@ from tests.doubles.openai_double import Reply
 from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, RESPONSES
 from tests.models.helpers import HI, ask
 
-SO = "Zürich is large. Bern is small."
+TEXT = "Zürich is large. Bern is small."
 BERN = len("Zürich is large. ")
 
 
@@ -44,33 +44,33 @@ def url_citation(url, start, end):
     return {"type": "url_citation", "url_citation": about}
 
 
-SOURCES = [url_citation("https://a", 0, 16), url_citation("https://b", BERN, len(SO))]
-READ = [
+SOURCES = [url_citation("https://a", 0, 16), url_citation("https://b", BERN, len(TEXT))]
+EXPECTED = [
     ("https://a", "of https://a", "Zürich is large."),
     ("https://b", "of https://b", "Bern is small."),
 ]
 
 
 def test_url_citations_of_chat_completions_are_read():
-    message = {"role": "assistant", "content": SO, "annotations": SOURCES}
+    message = {"role": "assistant", "content": TEXT, "annotations": SOURCES}
     reply = whole(OPENAI, {"choices": [{"message": message, "finish_reason": "stop"}]})
-    assert sources_of(reply) == READ
+    assert sources_of(reply) == EXPECTED
     assert reply.citations[0].raw == SOURCES[0]
 
 
 def test_repeated_citations_in_a_stream_are_merged():
     # OpenRouter sends citations as they are found, and repeats all of them at the end
     # Source: https://openrouter.ai/docs/guides/features/plugins/web-search
-    deltas = [{"content": SO}, {"annotations": SOURCES[:1]}, {"annotations": SOURCES}]
+    deltas = [{"content": TEXT}, {"annotations": SOURCES[:1]}, {"annotations": SOURCES}]
     chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    assert sources_of(read(OPENAI, *chunks, end)) == READ
+    assert sources_of(read(OPENAI, *chunks, end)) == EXPECTED
 
 
 def test_a_citation_may_lack_a_position_or_a_title():
     about = {"type": "url_citation", "url_citation": {"url": "https://a", "start_index": None}}
     odd = {"type": "url_citation", "title": {"en": "A"}}
-    message = {"content": SO, "annotations": [about, None, odd]}
+    message = {"content": TEXT, "annotations": [about, None, odd]}
     reply = whole(OPENAI, {"choices": [{"message": message}]})
     assert sources_of(reply) == [("https://a", "", ""), ("", '{"en": "A"}', "")]
     assert hash(reply)
@@ -79,7 +79,7 @@ def test_a_citation_may_lack_a_position_or_a_title():
 def test_file_annotations_of_openrouter_are_not_citations():
     # Source: https://openrouter.ai/docs/guides/overview/multimodal/pdfs (annotations)
     file = {"hash": "x", "name": "a.pdf", "content": [{"type": "text", "text": "long"}]}
-    message = {"content": SO, "annotations": [{"type": "file", "file": file}]}
+    message = {"content": TEXT, "annotations": [{"type": "file", "file": file}]}
     assert whole(OPENAI, {"choices": [{"message": message}]}).citations == ()
 
 
@@ -104,7 +104,7 @@ def test_positions_in_later_messages_of_responses_are_relative_to_the_complete_t
         message = read(RESPONSES, {"type": "response.completed", "response": reply})
     else:
         message = whole(RESPONSES, reply)
-    assert message.text == SO
+    assert message.text == TEXT
     assert sources_of(message) == [("https://b", "B", "Bern"), ("", "a.pdf", "")]
     assert message.citations[1].raw["file_id"] == "file-1"
 
@@ -120,7 +120,7 @@ PAGE = {
     "start_page_number": 3,
     "end_page_number": 4,
 }
-FOUND = {
+WEB_RESULT = {
     "type": "web_search_result_location",
     "url": "https://b",
     "title": "B",
@@ -134,7 +134,7 @@ async def test_a_citation_of_anthropic_covers_its_text_block(streaming):
     blocks = [
         {"type": "text", "text": "Zürich is large.", "citations": [PAGE]},
         {"type": "text", "text": " "},
-        {"type": "text", "text": "Bern is small.", "citations": [FOUND, RESULT]},
+        {"type": "text", "text": "Bern is small.", "citations": [WEB_RESULT, RESULT]},
     ]
     async with AnthropicDouble([Reply(blocks=blocks), "ok"]) as server:
         llm = ANTHROPIC.model(server, cache=False)
@@ -189,7 +189,7 @@ def test_positions_of_google_are_byte_offsets(streaming):
     grounding = grounding_metadata(
         support("Zürich is large.", 0, 0), support("Bern is small.", start, 0, 1)
     )
-    reply = google(SO, grounding, streaming=streaming)
+    reply = google(TEXT, grounding, streaming=streaming)
     assert sources_of(reply) == [
         ("https://a", "a", "Zürich is large."),
         ("https://a", "a", "Bern is small."),
@@ -208,11 +208,13 @@ def test_the_position_selects_one_of_several_equal_texts():
 
 
 def test_google_sources_without_supports_are_read_and_invalid_indices_are_ignored():
-    reply = google(SO, grounding_metadata(), streaming=False)
+    reply = google(TEXT, grounding_metadata(), streaming=False)
     assert sources_of(reply) == [("https://a", "a", ""), ("gs://b", "b", "")]
-    assert google(SO, grounding_metadata(support(SO, 0, 7)), streaming=False).citations == ()
-    assert google(SO, {}, streaming=False).citations == ()
-    reply = google(SO, grounding_metadata(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False)
+    assert google(TEXT, grounding_metadata(support(TEXT, 0, 7)), streaming=False).citations == ()
+    assert google(TEXT, {}, streaming=False).citations == ()
+    reply = google(
+        TEXT, grounding_metadata(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False
+    )
     assert sources_of(reply) == [("https://c", "c", ""), ("d", "", "")]
 
 
@@ -222,7 +224,7 @@ def test_google_sources_without_supports_are_read_and_invalid_indices_are_ignore
 def test_citations_are_saved_and_loaded_with_their_message():
     # half of a surrogate pair, which JSON can represent
     half = {"url": "https://a", "cited_text": "\ud83d"}
-    message = {"content": SO, "annotations": [half | {"start_index": 0, "end_index": 6}]}
+    message = {"content": TEXT, "annotations": [half | {"start_index": 0, "end_index": 6}]}
     reply = whole(OPENAI, {"choices": [{"message": message}]})
     raw = message["annotations"][0] | {"cited_text": "\ufffd"}
     assert reply.citations == (Citation("https://a", start=0, end=6, raw=raw),)
@@ -242,7 +244,7 @@ def test_recitations_and_fetched_pages_of_google_are_citations():
     recited = {"startIndex": start, "endIndex": start + 14, "uri": "https://b", "title": "B"}
     fetched = {"retrievedUrl": "https://a", "urlRetrievalStatus": "URL_RETRIEVAL_STATUS_SUCCESS"}
     candidate = {
-        "content": {"parts": [{"text": SO}]},
+        "content": {"parts": [{"text": TEXT}]},
         "finishReason": "STOP",
         "citationMetadata": {"citationSources": [recited]},
         "urlContextMetadata": {"urlMetadata": [fetched]},
@@ -253,7 +255,7 @@ def test_recitations_and_fetched_pages_of_google_are_citations():
 
 def test_perplexity_sources_are_read_from_complete_and_streamed_replies():
     # Source: https://docs.perplexity.ai/api-reference/chat-completions-post
-    message = {"role": "assistant", "content": SO}
+    message = {"role": "assistant", "content": TEXT}
     results = [{"title": "A", "url": "https://a", "date": None}]
     for about, title in (({"citations": ["https://a"]}, ""), ({"search_results": results}, "A")):
         choice = {"message": message, "finish_reason": "stop"}

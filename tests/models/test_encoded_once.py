@@ -17,7 +17,7 @@ from tests.models.helpers import HI, PDF, PNG, TOOLS, body_of
 
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+SEARCH_RESULT = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
 
 
 def encode_request(llm, messages):
@@ -32,7 +32,7 @@ def turn(number, size=1, **fields):
 
 
 contents = st.sampled_from(["hello", "", " ", "ünï ☃", (PNG,), ("a", PDF), ()])
-blocks = st.lists(st.sampled_from([THINKING, SEARCH, FOUND]), unique_by=id, max_size=3)
+blocks = st.lists(st.sampled_from([THINKING, SEARCH, SEARCH_RESULT]), unique_by=id, max_size=3)
 
 
 @st.composite
@@ -136,7 +136,7 @@ def test_a_server_tool_call_is_kept_only_if_a_later_reply_contains_its_result(an
         return turn(number, raw={"provider": "anthropic", "content": content})
 
     llm = ANTHROPIC.model("http://x")
-    messages = [*HI, *own(1, SEARCH), *own(2, *[FOUND] * answered)]
+    messages = [*HI, *own(1, SEARCH), *own(2, *[SEARCH_RESULT] * answered)]
     assert b"server_tool_use" in encode_request(llm, messages[:3])
     for number in range(3, 9):
         messages += own(number)

@@ -122,8 +122,8 @@ async def test_a_conversation_continues_with_another_provider(talk, pair):
     half = len(talk.script) // 2
     first = pair[0].double([*talk.script[:half], Failure(503)])
     second = pair[1].double(talk.script[half:])
-    async with first as here, second as there:
-        llm = Fallback(pair[0].model(here, max_retries=0), pair[1].model(there))
+    async with first as first_server, second as second_server:
+        llm = Fallback(pair[0].model(first_server, max_retries=0), pair[1].model(second_server))
         held = await hold(talk, llm, streaming=True)
     assert held.results[-1].text == talk.script[-1].text
     assert (first.refusals, second.refusals, second.replies) == ([], [], [])

@@ -565,7 +565,7 @@ async def test_many_concurrent_agents_on_one_model_are_neither_rejected_nor_seri
     resource = pytest.importorskip("resource")  # to raise the limit of open sockets
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3 * count and hard != resource.RLIM_INFINITY:
-        pytest.skip(f"only {hard} files may be open here")
+        pytest.skip(f"the limit of open files is {hard}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     all_requests_arrived = asyncio.Barrier(count)  # no request is answered before all have arrived
     script = [lambda _: all_requests_arrived.wait(), send(answer(OK)), fin()]

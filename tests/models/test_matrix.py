@@ -28,13 +28,18 @@ async def test_a_conversation_produces_the_same_log_with_every_provider(talk, wi
     assert (held.texts, held.thoughts) == ((texts, thoughts) if streaming else ("", ""))
 
 
-ENDS = {"openai": "stop", "responses": "completed", "anthropic": "end_turn", "google": "STOP"}
+FINISH_REASONS = {
+    "openai": "stop",
+    "responses": "completed",
+    "anthropic": "end_turn",
+    "google": "STOP",
+}
 
 
 async def test_a_reply_keeps_the_finish_reason_of_the_provider(wire, streaming):
     async with wire.double([Reply("Hello.")]) as server, wire.model(server) as llm:
         reply = await ask(llm, streaming)
-    assert (reply.finish_reason, reply.stop_reason) == (ENDS[wire.name], "end")
+    assert (reply.finish_reason, reply.stop_reason) == (FINISH_REASONS[wire.name], "end")
 
 
 # ---- switching providers
@@ -51,17 +56,17 @@ SECOND = [Reply(thinking="mine", calls=[("add", {"a": 3, "b": 4}, "c2")]), Reply
 )
 async def test_a_conversation_switches_providers_during_a_turn_and_returns(pair, streaming):
     async with pair[0].double(FIRST) as first, pair[1].double(SECOND) as second:
-        here, there = (
+        first_llm, second_llm = (
             wire.model(double, **wire.thinks)
             for wire, double in zip(pair, (first, second), strict=True)
         )
-        agent = agent_of(here, streaming, TOOLS)
+        agent = agent_of(first_llm, streaming, TOOLS)
         with pytest.raises(Exception, match="no more replies"):
             await agent.run("Add.")  # the turn continues with the other provider
         first.replies, first.refusals = ["bye"], []
-        agent.llm = there
+        agent.llm = second_llm
         assert (await agent.run()).text == "7."
-        agent.llm = here
+        agent.llm = first_llm
         own = opaque(agent, pair[0].name)
         assert (await agent.run("Thanks.")).text == "bye"
         assert (first.refusals, second.refusals) == ([], [])

@@ -28,19 +28,19 @@ from tests.models.helpers import (
     serving,
 )
 
-ME = ChatOpenAI("m", base_url="http://x")
+LLM = ChatOpenAI("m", base_url="http://x")
 END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
 
 
 def reply_to(message, finish="stop"):
-    return ME.read({"choices": [{"message": message, "finish_reason": finish}]})
+    return LLM.read({"choices": [{"message": message, "finish_reason": finish}]})
 
 
 def assemble(*chunks):
-    whole = ME.chunks(None)
+    whole = LLM.chunks(None)
     for chunk in chunks:
         whole.add(chunk)
-    return ME.read(whole.reply())
+    return LLM.read(whole.reply())
 
 
 def delta(fields):
@@ -128,7 +128,7 @@ def test_strict_schemas_close_nested_models_at_every_depth():
         last: Line
 
     schema = done_tool(Order).parameters
-    body = body_of(ME.with_output(schema), HI)
+    body = body_of(LLM.with_output(schema), HI)
     sent = body["response_format"]["json_schema"]
     assert sent["strict"]
     line = sent["schema"]["$defs"]["Line"]
@@ -219,7 +219,7 @@ def read(message, finish, streaming, usage=None):
     choices = [choice | {"finish_reason": finish}]
     if streaming:
         return assemble({"choices": choices}, {"choices": [], "usage": usage})
-    return ME.read({"choices": choices, "usage": usage})
+    return LLM.read({"choices": choices, "usage": usage})
 
 
 @pytest.mark.parametrize("case", REPLIES)
@@ -230,7 +230,7 @@ def test_replies_of_different_servers_are_read(case, streaming):
 
 
 def test_a_filtered_reply_whose_message_is_null_is_a_refusal():
-    reply = ME.read({"choices": [{"message": None, "finish_reason": "content_filter"}]})
+    reply = LLM.read({"choices": [{"message": None, "finish_reason": "content_filter"}]})
     assert (reply.text, reply.stop_reason) == ("", "refused")
 
 
@@ -283,14 +283,14 @@ def test_opaque_data_is_sent_back_only_to_its_server_and_model(case, streaming):
     reply = assemble(*map(delta, pieces), END) if streaming else reply_to(message)
     again = load_record(dump_record(reply))
     sent = {"role": "assistant", **message}
-    assert sent_message(ME, again) == sent
+    assert sent_message(LLM, again) == sent
     plain = {"role": "assistant", "content": "a", "tool_calls": [CALL, CALL | {"id": "b"}]}
     for other in (ChatOpenAI("other", base_url="http://x"), ChatOpenAI("m", base_url="http://y")):
         assert sent_message(other, again) == plain
     changed = replace(again, tool_calls=again.tool_calls[:1])
-    assert sent_message(ME, changed)["tool_calls"] == [CALL | SIGNED]
+    assert sent_message(LLM, changed)["tool_calls"] == [CALL | SIGNED]
     for raw in ({"reasoning_content": "x"}, [1], "x", None):
-        assert sent_message(ME, replace(again, raw=raw)) == plain
+        assert sent_message(LLM, replace(again, raw=raw)) == plain
 
 
 def test_reasoning_fragments_of_openrouter_are_merged():
@@ -305,7 +305,7 @@ def test_reasoning_fragments_of_openrouter_are_merged():
         *[delta({"reasoning_details": [fragment]}) for fragment in fragments], delta(CONTENT), END
     )
     whole = first | {"text": "Let me see.", "signature": "Et8B"}
-    assert sent_message(ME, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
+    assert sent_message(LLM, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
 
 
 # ---- streams
@@ -323,11 +323,11 @@ def test_only_the_first_of_several_choices_is_read():
 def test_thinking_in_two_fields_is_emitted_once():
     # vLLM and OpenRouter send both fields, as clients read only one of them
     deltas = []
-    whole = ME.chunks(deltas.append)
+    whole = LLM.chunks(deltas.append)
     for piece in ("h", "m"):
         whole.add(delta({"reasoning": piece, "reasoning_content": piece}))
     assert deltas == [ThinkingDeltaEvent("h"), ThinkingDeltaEvent("m")]
-    assert ME.read(whole.reply()).thinking == "hm"
+    assert LLM.read(whole.reply()).thinking == "hm"
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])

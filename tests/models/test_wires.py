@@ -107,8 +107,8 @@ async def test_the_default_request_contains_no_optional_fields(wire):
     assert server.headers[0].keys() & PROVIDER_HEADERS == headers.keys() & PROVIDER_HEADERS
 
 
-SAME = {"temperature": 0, "prompt_cache_key": "p", "parallel_tool_calls": False}
-OPENAI_SETTINGS = SAME | {"max_completion_tokens": 9, "reasoning_effort": "low"}
+COMMON_SETTINGS = {"temperature": 0, "prompt_cache_key": "p", "parallel_tool_calls": False}
+OPENAI_SETTINGS = COMMON_SETTINGS | {"max_completion_tokens": 9, "reasoning_effort": "low"}
 THINKING = {"thinkingBudget": 0, "includeThoughts": False}
 CONFIG = {"temperature": 0, "maxOutputTokens": 9, "thinkingConfig": THINKING, "topP": 0.5}
 SETTINGS = [  # a wire, model settings, and the expected fields of the request
@@ -116,7 +116,8 @@ SETTINGS = [  # a wire, model settings, and the expected fields of the request
     (
         RESPONSES,
         OPENAI_SETTINGS | {"reasoning_summary": "auto"},
-        SAME | {"max_output_tokens": 9, "reasoning": {"effort": "low", "summary": "auto"}},
+        COMMON_SETTINGS
+        | {"max_output_tokens": 9, "reasoning": {"effort": "low", "summary": "auto"}},
     ),
     (
         RESPONSES,
@@ -289,8 +290,8 @@ async def test_strict_mode_is_set_for_each_tool_separately(wire):
 # https://platform.claude.com/docs/en/build-with-claude/context-editing,
 # https://developers.openai.com/api/docs/guides/compaction
 TRIGGER = {"type": "input_tokens", "value": 100_000}
-SHORTENED = {"type": "compact_20260112", "trigger": TRIGGER}
-CLEARED = {"type": "clear_tool_uses_20250919", "trigger": TRIGGER | {"value": 30_000}}
+COMPACT_EDIT = {"type": "compact_20260112", "trigger": TRIGGER}
+CLEAR_EDIT = {"type": "clear_tool_uses_20250919", "trigger": TRIGGER | {"value": 30_000}}
 ITERATIONS = [
     {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500},
     {"type": "message", "input_tokens": 23_000, "output_tokens": 1_000},
@@ -309,15 +310,15 @@ async def test_a_compaction_summary_of_anthropic_is_sent_back_unchanged(streamin
         assert (agent.usage.input_tokens, agent.usage.output_tokens) == (203_000, 4_500)
         assert await agent.query("and?") == "done"
     first, second = server.requests
-    assert first["context_management"] == {"edits": [SHORTENED]}
+    assert first["context_management"] == {"edits": [COMPACT_EDIT]}
     assert second["messages"][1]["content"] == blocks
 
 
 async def test_clear_tool_uses_of_anthropic_works_alone_and_precedes_compaction():
     both = {"clear_tool_uses": 30_000, "betas": ["compact-2026-01-12", "x"]}
-    assert (await sent_body(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEARED]}
+    assert (await sent_body(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEAR_EDIT]}
     body = await sent_body(ANTHROPIC, HI, **both, compact_threshold=100_000)
-    assert body["context_management"] == {"edits": [CLEARED, SHORTENED]}
+    assert body["context_management"] == {"edits": [CLEAR_EDIT, COMPACT_EDIT]}
     assert "context_management" not in await sent_body(ANTHROPIC, HI)
 
 
@@ -414,11 +415,11 @@ SENT_PARTS = {  # PARTS in the format of each provider, then parts that only som
         {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://b/a"}},
     ],
 }
-MORE = {"openai": [WAV, MP3], "responses": [], "anthropic": [CSV], "google": [WAV, STORED]}
+EXTRA_PARTS = {"openai": [WAV, MP3], "responses": [], "anthropic": [CSV], "google": [WAV, STORED]}
 
 
 async def test_images_and_files_are_sent_in_messages_and_results(wire):
-    parts = [*PARTS, *MORE[wire.name]]
+    parts = [*PARTS, *EXTRA_PARTS[wire.name]]
     turn = [UserMessage(parts)]
     if wire.results_hold_media:
         turn += [CALLED, replace(RESULT, content=parts)]
@@ -449,7 +450,9 @@ async def test_a_file_may_have_an_id_and_extra_fields_for_a_provider(wire):
     body = await sent_body(wire, [UserMessage([file])], **wire.bare)
     assert wire.first_content(body) == [part]
     other = await sent_body(wire, [UserMessage([replace(PDF, extra={"other": own})])], **wire.bare)
-    assert other == await sent_body(wire, [UserMessage([PDF])], **wire.bare), "others get the data"
+    assert other == await sent_body(wire, [UserMessage([PDF])], **wire.bare), (
+        "other providers receive the data"
+    )
 
 
 @for_wires(OPENAI, RESPONSES, ANTHROPIC)
@@ -483,7 +486,7 @@ async def test_edited_messages_take_precedence_over_their_raw_data(wire):
     async with wire.double(script) as server, wire.model(server, **wire.thinks) as llm:
         reply = await ask(llm, tools=TOOLS)
     changed = ToolCall("renamed", "time", '{"zone": "new-zone"}')
-    for edited, there, gone in (
+    for edited, present, absent in (
         (replace(reply, content="[removed]"), {"[removed]", "old-zone", "second"}, {"secret"}),
         (replace(reply, tool_calls=(changed,)), {"secret", "renamed", "new-zone"}, {"old-zone"}),
         (replace(reply, tool_calls=()), {"secret"}, {"old-zone", "first", "second"}),
@@ -491,7 +494,7 @@ async def test_edited_messages_take_precedence_over_their_raw_data(wire):
     ):
         results = [ToolMessage(call.id, call.name, "noon") for call in edited.tool_calls]
         text = json.dumps(body_of(llm, [*HI, edited, *results, *HI], TOOLS))
-        assert {word for word in there | gone if word in text} == there
+        assert {word for word in present | absent if word in text} == present
 
 
 # ---- checks of the doubles
@@ -542,7 +545,7 @@ async def assert_rejected(wire, messages, words):
 
 # ---- stop reasons
 
-STOPS = {  # finish reasons of each provider, by stop reason
+FINISH_REASONS = {  # finish reasons of each provider, by stop reason
     "openai": {
         "end": ["stop", "eos", "eos_token"],  # OpenAI, Together, TGI
         "length": ["length", "model_length"],  # OpenAI, Mistral
@@ -583,7 +586,7 @@ def read_stopped(wire, streaming, word, calls):
 
 
 def test_stop_reasons_are_the_same_for_every_provider(wire, streaming):
-    stops = STOPS[wire.name] | {"zzz": ["zzz"]}
+    stops = FINISH_REASONS[wire.name] | {"zzz": ["zzz"]}
     for reason, words in stops.items():
         with_calls = "tool_calls" if reason in ("end", None) else reason
         for word in words:
@@ -592,7 +595,7 @@ def test_stop_reasons_are_the_same_for_every_provider(wire, streaming):
             assert reply_with_calls.stop_reason == with_calls
 
 
-REASONS = [  # finish reasons that a server may send as a list, and a reply that contains them
+LIST_REASONS = [  # finish reasons that a server may send as a list, and a reply that contains them
     (OPENAI, '"finish_reason": "stop"', Reply("so")),
     (RESPONSES, '"reason": "max_output_tokens"', Reply("so", finish="length")),
     (ANTHROPIC, '"stop_reason": "end_turn"', Reply("so")),
@@ -606,7 +609,7 @@ def as_list(content, word):
     return content.replace(word, f"{name}: [{value}]")
 
 
-@pytest.mark.parametrize(("wire", "word", "reply"), REASONS)
+@pytest.mark.parametrize(("wire", "word", "reply"), LIST_REASONS)
 async def test_a_finish_reason_that_is_a_list_is_a_bad_response(wire, word, reply, streaming):
     whole = answer(as_list(json.dumps(wire.whole(reply)), word))
     frames = as_list(b"".join(wire.frames(reply)).decode(), word).encode()
@@ -913,8 +916,8 @@ async def test_the_arguments_of_a_call_are_emitted_as_deltas(wire):
     async with serving(wire.stream(CALL)) as server:
         await wire.model(server).ainvoke(HI, on_delta=deltas.append)
     assert json.loads("".join(event.content for event in deltas)) == CALL.calls[0][1]
-    whose = {(type(event), event.tool, event.tool_call_id) for event in deltas}
-    assert whose == {(ToolCallDeltaEvent, "time", "c1")}
+    call_fields = {(type(event), event.tool, event.tool_call_id) for event in deltas}
+    assert call_fields == {(ToolCallDeltaEvent, "time", "c1")}
 
 
 # ---- secrets

@@ -145,9 +145,9 @@ async def test_an_answer_to_a_call_that_is_not_pending_is_an_error_with_the_reas
     with pytest.raises(ValueError, match=f"{closed.id!r} is not pending: it is sealed .Not run"):
         agent.answer(closed.id, "x")
     [question] = (await agent.run("Once more.")).pending
-    looked = next(state.call for state in agent.conversation.states.values() if state.start)
+    look_call = next(state.call for state in agent.conversation.states.values() if state.start)
     agent.answer(question.id, "x")
-    for done in (question, looked):
+    for done in (question, look_call):
         with pytest.raises(ValueError, match=f"{done.id!r} is not pending: it is completed"):
             agent.answer(done.id, "y")
     assert (await agent.run()).text == "ok"

@@ -58,7 +58,7 @@ async def test_the_parent_continues_and_receives_the_answer_as_a_message():
     assert (await boss.run("x")).text in ("Soon.", "Far.")
     assert texts(boss)[1:3] == [recipe.STARTED, "released"]
     assert "research (call_0_0) has answered: 384,400 km." in texts(boss)
-    assert boss.usage.total_tokens == 110, "its requests count in the parent"
+    assert boss.usage.total_tokens == 110, "requests of the helper are counted in the parent"
     assert_prefix_stable(llm.requests)
 
 

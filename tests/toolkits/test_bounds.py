@@ -25,7 +25,7 @@ EXPECTED = {  # a bomb, and a word of the text returned to the model
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory as Linux counts it")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory in the format of Linux")
 @pytest.mark.parametrize("bomb", EXPECTED)
 def test_a_bomb_uses_little_memory_and_time_and_does_not_block_the_event_loop(bomb, tmp_path):
     line = [sys.executable, "-m", "tests.doubles.bombs", bomb, str(tmp_path)]

@@ -19,7 +19,7 @@ from agentloop.models.scripted import call
 from agentloop.toolkits import files
 from agentloop.toolkits.files import Workspace
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links, modes or pipes")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="requires links, modes or pipes")
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ def contents(folder):
     }
 
 
-async def refused(awaitable):
+async def error_of(awaitable):
     try:
         result = awaitable() if callable(awaitable) else awaitable
         result = await result if asyncio.iscoroutine(result) else result
     except ToolError as error:
         return str(error)
-    pytest.fail(f"not refused: {result}")
+    pytest.fail(f"no error: {result}")
 
 
-TEN = "".join(f"line {n}\n" for n in range(1, 11))
+TEN_LINES = "".join(f"line {n}\n" for n in range(1, 11))
 ESCAPES = [
     "..",
     "../secret.txt",
@@ -85,7 +85,7 @@ GLOBS = [  # a pattern, the folder to search, and the expected files
     ("deep/*", "src", ["src/deep/d.py", "src/deep/e.md"]),
     (".github/*", ".", [".github/ci.yml"]),
 ]
-OF_GIT = [
+GIT_PATHS = [
     ".git/config",
     ".GIT/hooks/x",
     "lib/.git/config",
@@ -132,9 +132,9 @@ class TestWorkspace:
     async def test_no_spelling_of_a_path_leaves_the_root(self, ws, tmp_path, path):
         before = contents(tmp_path)
         for attempt in (ws.write(path, "x"), ws.edit(path, "secret", "x"), ws.grep("secret", path)):
-            assert await refused(attempt)
-        assert await refused(lambda: ws.read(path))
-        assert await refused(lambda: ws.glob("*", path))
+            assert await error_of(attempt)
+        assert await error_of(lambda: ws.read(path))
+        assert await error_of(lambda: ws.glob("*", path))
         assert contents(tmp_path) == before
 
     @posix
@@ -148,7 +148,7 @@ class TestWorkspace:
         for path in ("file", "folder/secret.txt", "deep/link/secret.txt", "dangling"):
             edit, write = ws.edit(path, "secret", "x"), ws.write(path, "x")
             for attempt in (edit, write, lambda p=path: ws.read(p)):
-                assert "outside" in await refused(attempt)
+                assert "outside" in await error_of(attempt)
         assert contents(tmp_path) == before
 
     @posix
@@ -165,18 +165,18 @@ class TestWorkspace:
         assert (ws.root / "real/a.txt").read_text() == "two"
 
     @posix
-    @pytest.mark.parametrize("path", OF_GIT)
+    @pytest.mark.parametrize("path", GIT_PATHS)
     async def test_git_files_are_readable_and_not_writable_even_through_a_link(self, ws, path):
         put(ws, ".git/config", "old")
         (ws.root / "link").symlink_to(".git/config")
         (ws.root / "up").symlink_to(".git")
         before = contents(ws.root)
-        assert await refused(ws.write(path, "new"))
+        assert await error_of(ws.write(path, "new"))
         assert contents(ws.root) == before
         put(ws, path, "old")
         assert "old" in ws.read(path)
         for attempt in (ws.edit(path, "old", "new"), ws.write(path, "new")):
-            assert "belongs to git" in await refused(attempt)
+            assert "belongs to git" in await error_of(attempt)
 
     @given(pieces, st.sampled_from(["/", "\\", "//", "/./"]), st.booleans())
     def test_no_generated_path_leaves_the_root(self, parts, separator, absolute):
@@ -202,8 +202,8 @@ class TestWorkspace:
         long = f"     1\t{'x' * 2000}[... of 1,000,000]\n     2\tend"
         for content, options, expected in (
             ("one\ntwo\r\nthree", {}, "     1\tone\n     2\ttwo\n     3\tthree"),
-            (TEN, {"offset": 9, "limit": 2}, nine),
-            (TEN, {"offset": 3, "limit": 1}, f"     3\tline 3{more}"),
+            (TEN_LINES, {"offset": 9, "limit": 2}, nine),
+            (TEN_LINES, {"offset": 3, "limit": 1}, f"     3\tline 3{more}"),
             ("x" * 1_000_000 + "\nend\n", {}, long),
             ("", {}, "[a.txt is empty, or ends before line 1.]"),
         ):
@@ -230,10 +230,10 @@ class TestWorkspace:
             os.mkfifo(ws.root / "pipe")
         with open(ws.root / "huge", "wb") as file:
             file.truncate(1 << 33)
-        assert problem in await refused(lambda: ws.read(path))
-        assert problem in await refused(ws.edit(path, "x", "y"))
+        assert problem in await error_of(lambda: ws.read(path))
+        assert problem in await error_of(ws.edit(path, "x", "y"))
         if "glob" not in problem:
-            assert problem in await refused(ws.write(path, "x"))
+            assert problem in await error_of(ws.write(path, "x"))
         (ws.root / "huge").unlink()
         assert "No match for" in await ws.grep("xyz")
 
@@ -241,14 +241,14 @@ class TestWorkspace:
         put(ws, "a.txt", "old")
         for text in ("old", "somebody else's"):
             put(ws, "a.txt", text)
-            assert "read it first" in await refused(ws.write("a.txt", "new"))
+            assert "read it first" in await error_of(ws.write("a.txt", "new"))
             assert contents(ws.root) == {"a.txt": text.encode()}
             ws.read("a.txt")
         await ws.write("a.txt", "new")
         assert contents(ws.root) == {"a.txt": b"new"}
         put(ws, "b.txt", "one two")
         await ws.edit("b.txt", "one", "1")
-        assert "read it first" in await refused(ws.write("b.txt", "new")), (
+        assert "read it first" in await error_of(ws.write("b.txt", "new")), (
             "an edit does not count as a read"
         )
         ws.read("b.txt")
@@ -264,7 +264,7 @@ class TestWorkspace:
         target.chmod(0o444)
         ws.read("run.sh")
         for work in (ws.write("run.sh", "x"), ws.edit("run.sh", "new", "x")):
-            assert "read-only" in await refused(work)
+            assert "read-only" in await error_of(work)
         assert contents(ws.root) == {"run.sh": b"new"}
 
     async def test_a_failed_write_leaves_only_the_old_file(self, ws, monkeypatch):
@@ -274,7 +274,7 @@ class TestWorkspace:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(Path, "replace", fail)
-        assert "No space left" in await refused(ws.edit("a.txt", "old", "new"))
+        assert "No space left" in await error_of(ws.edit("a.txt", "old", "new"))
         assert contents(ws.root) == {"a.txt": b"old"}
 
     async def test_line_endings_and_undecodable_bytes_are_preserved(self, ws):
@@ -291,7 +291,7 @@ class TestWorkspace:
     async def test_the_old_text_must_occur_exactly_once(self, ws):
         put(ws, "a.txt", "x\ny\nx\n")
         for old, problem in {"x": "2 times", "w": "not in a.txt", "": "is empty"}.items():
-            assert problem in await refused(ws.edit("a.txt", old, "z"))
+            assert problem in await error_of(ws.edit("a.txt", old, "z"))
         assert contents(ws.root) == {"a.txt": b"x\ny\nx\n"}
 
     async def test_several_edits_are_applied_in_order_and_all_or_none(self, ws):

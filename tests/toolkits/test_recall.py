@@ -73,7 +73,7 @@ def test_a_search_without_matches_lists_the_searchable_calls():
     results = search(LOG, view(LOG), "zebra giraffe")
     assert "bash: pytest -q" in results
     assert "get_order: #W78" in results
-    assert "The task." not in results, "it is in view"
+    assert "The task." not in results, "messages in view are not searched"
     assert search([], [], "anything").startswith("None of these words")
 
 

@@ -32,8 +32,8 @@ BAD_URLS = [
     "https://{host}/", "https://api.{host}", "{scheme}://h/", "https://h:{port}/", "https://h{path}",
     "ftp://h/", "https://u:p@h/", "https:///x", "h/x", "https://h\\\\@g/", "https://h/?a={x}", "https://h/#a",
 ]  # fmt: skip
-NASTY = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${SECRET}", "ok/../..b",
-         '"},{"', "\x00", "@evil.com", ":80", "a\r\nX: 1", "&", "=", "+"]  # fmt: skip
+VALUES = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${SECRET}", "ok/../..b",
+          '"},{"', "\x00", "@evil.com", ":80", "a\r\nX: 1", "&", "=", "+"]  # fmt: skip
 
 
 def http_tool(url, *parameters, context=None, **endpoint):
@@ -138,7 +138,7 @@ class TestToolsFromAConfig:
             with pytest.raises(ValueError, match=r"config: t: .*context_vars={'z': ...}"):
                 http_tool("https://h/", parameter, body=body)
 
-    @given(st.sampled_from(NASTY) | st.text(max_size=20))
+    @given(st.sampled_from(VALUES) | st.text(max_size=20))
     def test_a_value_cannot_change_other_parts_of_the_request(self, value):
         body = {"k": "{x}", "t": "<{x}>"}
         places = {"body": body, "query_params": {"r": "{x}", "{x}": "1"}, "headers": {"{x}": "1"}}
@@ -318,7 +318,7 @@ async def test_the_mcp_servers_of_a_fork_are_converted_for_the_toolkit(monkeypat
     monkeypatch.setenv("HUB_TOKEN", KEY)
     listed = json.loads(FORK)["mcp_servers"]
     text = recipe.mcp_json(FORK)
-    assert KEY not in text, "the toolkit fills it in, and hides it"
+    assert KEY not in text, "the toolkit inserts and masks the variable"
     servers = json.loads(text)["mcpServers"]
     assert servers["hub"] == {
         "type": "stdio", "command": "hub", "args": ["-y"], "enabled": False,

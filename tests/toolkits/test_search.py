@@ -36,8 +36,10 @@ class NamedTool(Tool):
         return f"{self.name} ran"
 
 
-HUNDREDS = [NamedTool(name, text) for name, text in CATALOG.items()]
-HUNDREDS += [NamedTool(f"crm__get_field_{n}", f"Read field {n} of a customer.") for n in range(290)]
+MANY_TOOLS = [NamedTool(name, text) for name, text in CATALOG.items()]
+MANY_TOOLS += [
+    NamedTool(f"crm__get_field_{n}", f"Read field {n} of a customer.") for n in range(290)
+]
 
 
 @tool
@@ -47,7 +49,7 @@ async def here() -> str:
 
 
 class Searcher(ToolSearch, Agent):
-    searchable_tools = HUNDREDS
+    searchable_tools = MANY_TOOLS
 
 
 def search(query):
@@ -135,7 +137,7 @@ class TestToolSearch(test_loop.TestLoop):
 
     @pytest.mark.parametrize("query", ["book a flight to Paris", "the", "", "with my"])
     def test_a_query_without_a_word_of_any_tool_matches_nothing(self, query):
-        assert bm25(query, HUNDREDS) == []
+        assert bm25(query, MANY_TOOLS) == []
 
     async def test_a_tool_cannot_be_called_before_it_is_found(self):
         llm = ScriptedModel(call(CREATE), "No.")
@@ -145,7 +147,7 @@ class TestToolSearch(test_loop.TestLoop):
     async def test_a_removed_tool_is_not_offered(self):
         agent = Searcher(llm=ScriptedModel(search(CREATE), "Found."), tool_search=exact)
         await agent.query("x")
-        rest = agent.fork(searchable_tools=HUNDREDS[1:])
+        rest = agent.fork(searchable_tools=MANY_TOOLS[1:])
         assert [tool.name for tool in rest.toolset()] == ["search_tools"]
 
     async def test_no_search_tool_is_added_without_searchable_tools(self):
@@ -174,7 +176,7 @@ class TestToolSearch(test_loop.TestLoop):
     async def test_a_found_tool_that_is_added_to_tools_later_is_offered_once(self):
         agent = Searcher(llm=ScriptedModel(search(CREATE), "Found.", "Done."), tool_search=exact)
         await agent.query("x")
-        agent.tools = [HUNDREDS[0]]
+        agent.tools = [MANY_TOOLS[0]]
         await agent.query("y")
         assert offered_tools(agent.llm.requests[2]) == [CREATE, "search_tools"]
 
@@ -202,19 +204,19 @@ class TestToolSearch(test_loop.TestLoop):
     ],
 )
 def test_the_best_match_comes_first(query, name):
-    assert bm25(query, HUNDREDS)[0].name == name
+    assert bm25(query, MANY_TOOLS)[0].name == name
 
 
 def test_a_search_returns_at_most_five_tools_that_share_a_word():
-    assert len(bm25("customer", HUNDREDS)) == 5
-    assert bm25("xylophone ???", HUNDREDS) == []
+    assert len(bm25("customer", MANY_TOOLS)) == 5
+    assert bm25("xylophone ???", MANY_TOOLS) == []
     parameters = {"type": "object", "properties": {"iban": {"type": "string"}}}
-    [only] = bm25("IBAN", [Tool("pay", "Send money.", parameters), *HUNDREDS])
+    [only] = bm25("IBAN", [Tool("pay", "Send money.", parameters), *MANY_TOOLS])
     assert only.name == "pay"
 
 
 def test_a_repeated_word_in_a_query_counts_once():
-    assert bm25("issue " + 20_000 * "customer ", HUNDREDS)[0].name == CREATE
+    assert bm25("issue " + 20_000 * "customer ", MANY_TOOLS)[0].name == CREATE
 
 
 def test_chinese_and_japanese_texts_are_matched_by_characters():

@@ -67,7 +67,7 @@ SECRETS = [
     "gsk_0123456789abcdef",
     "dop_v1_0123456789abcdef",
 ]
-MORE_THAN_LS = [
+FORBIDDEN_COMMANDS = [
     "",
     "touch ran",
     " touch ran",
@@ -91,14 +91,14 @@ MORE_THAN_LS = [
     "ls\0; touch ran",
     "ls\u2028touch ran",
 ]
-WAITS = "sleep 1000 & echo $! > pipe; wait"
+WAIT_FOR_CHILD = "sleep 1000 & echo $! > pipe; wait"
 OPERATORS = [";", "\n", "\r", "|", "&", "&&", "||", "$", "`", "(", ")", "<", ">", "{", "}", "\\"]
 
-UNTIL = "while ! [ -e {} ]; do :; done"
-HANGS = "echo $$ > pid; exec sleep 1000"
+WAIT_FOR = "while ! [ -e {} ]; do :; done"
+HANG = "echo $$ > pid; exec sleep 1000"
 BWRAP = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--unshare-pid", "--proc", "/proc"]
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its commands are for POSIX")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="requires a POSIX shell")
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def program(request, monkeypatch):
     monkeypatch.setattr(module.shutil, "which", programs.get)
 
 
-async def refused(awaitable):
+async def error_of(awaitable):
     with pytest.raises(ToolError) as raised:
         await awaitable
     return str(raised.value)
@@ -202,7 +202,7 @@ class TestShell:
             raise TimeoutError
 
         monkeypatch.setattr(module, "wait_for", time_out)
-        error = await refused(sh.bash(f"echo hello; {first}{WAITS}"))
+        error = await error_of(sh.bash(f"echo hello; {first}{WAIT_FOR_CHILD}"))
         assert error == "hello\n[Killed: not finished after 120 seconds.]"
         assert await has_ended(started[0])
 
@@ -225,7 +225,7 @@ class TestShell:
 
     async def test_an_interrupted_agent_leaves_no_process(self, sh):
         os.mkfifo(sh.root / "pipe")
-        llm = ScriptedModel(call("bash", command=WAITS))
+        llm = ScriptedModel(call("bash", command=WAIT_FOR_CHILD))
         agent = Agent(llm=llm, tools=sh.tools)
         task = asyncio.create_task(agent.run("go"))
         pid = int(await asyncio.to_thread((sh.root / "pipe").read_text))
@@ -235,13 +235,13 @@ class TestShell:
 
     async def test_an_invalid_timeout_is_rejected(self, sh):
         for timeout in (0, -1, float("nan"), float("inf"), 1e9):
-            assert "number of seconds" in await refused(sh.bash("touch ran", timeout=timeout))
+            assert "number of seconds" in await error_of(sh.bash("touch ran", timeout=timeout))
         assert os.listdir(sh.root) == []
 
     async def test_a_pattern_does_not_allow_a_second_command(self, sh):
         sh.allow = ["ls", "ls *"]
-        for command in MORE_THAN_LS:
-            assert "Not run" in await refused(sh.bash(command))
+        for command in FORBIDDEN_COMMANDS:
+            assert "Not run" in await error_of(sh.bash(command))
         assert os.listdir(sh.root) == []
 
     async def test_plain_words_match_a_wildcard_and_operators_only_a_listed_command(self, sh):
@@ -249,7 +249,7 @@ class TestShell:
         assert await sh.bash("ls") == "[No output.]"
         assert await sh.bash("echo 'a b' --x=1,2 ./c") == "a b --x=1,2 ./c"
         assert (await sh.bash("echo a | wc -c")).strip() == "2"
-        assert "plain words" in await refused(sh.bash("echo a | wc -l"))
+        assert "plain words" in await error_of(sh.bash("echo a | wc -l"))
 
     def test_the_suggested_patterns_do_not_allow_programs_that_write_or_execute(self, tmp_path):
         advice, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are not a sandbox")
@@ -272,8 +272,8 @@ class TestShell:
         long = f"echo '{'x' * 300_000}' | wc -c; echo \"a'b\" \\$HOME {{}} %s"
         assert (await sh.bash(long)).split("\n")[-1] == "a'b $HOME {} %s"
         assert (await sh.bash(long)).split()[0] == "300001"
-        assert "NUL" in await refused(sh.bash("touch\0 ran"))
-        assert "cannot be started" in await refused(sh.bash("echo \ud800"))
+        assert "NUL" in await error_of(sh.bash("touch\0 ran"))
+        assert "cannot be started" in await error_of(sh.bash("echo \ud800"))
         assert os.listdir(sh.root) == []
 
     async def test_a_command_that_prints_its_own_wrapper_ends_normally(self, sh, program):
@@ -298,7 +298,7 @@ class TestShell:
         )
         assert sh.cwd == sh.root / "b"
 
-    @pytest.mark.skipif(sys.platform == "darwin", reason="its names of files are UTF-8")
+    @pytest.mark.skipif(sys.platform == "darwin", reason="file names must be UTF-8")
     async def test_a_working_directory_with_an_undecodable_name_is_kept(self, sh, program):
         os.mkdir(os.fsencode(sh.root) + b"/\xff")
         assert await sh.bash("cd $(printf '\\377'); mkdir b") == "[No output.]"
@@ -339,7 +339,7 @@ async def pid_in(sh):
 
 class TestBackground:
     async def test_a_running_command_moves_to_the_background_and_outlives_its_timeout(self, sh):
-        command = f"echo $$ > pid; {UNTIL.format('stop')}; echo over"
+        command = f"echo $$ > pid; {WAIT_FOR.format('stop')}; echo over"
         running = asyncio.ensure_future(sh.bash(command, timeout=1))
         await pid_in(sh)
         assert sh.move_to_background()
@@ -348,12 +348,14 @@ class TestBackground:
         await asyncio.sleep(1.2)
         (sh.root / "stop").touch()
         assert "over" in await sh.bash_output(id, 60)
-        assert not sh.move_to_background(), "no command runs"
+        assert not sh.move_to_background(), "no command is running"
         assert await sh.bash("echo next") == "next"
 
     async def test_a_command_stays_in_the_foreground_if_16_are_in_the_background(self, sh):
-        ids = [await start(sh, UNTIL.format("stop")) for _ in range(16)]
-        running = asyncio.ensure_future(sh.bash(f"echo $$ > pid; {UNTIL.format('go')}; echo over"))
+        ids = [await start(sh, WAIT_FOR.format("stop")) for _ in range(16)]
+        running = asyncio.ensure_future(
+            sh.bash(f"echo $$ > pid; {WAIT_FOR.format('go')}; echo over")
+        )
         await pid_in(sh)
         assert not sh.move_to_background()
         (sh.root / "go").touch()
@@ -369,7 +371,7 @@ class TestBackground:
 
             return reply
 
-        first = call("bash", command=f"{UNTIL.format('stop')}; echo stopped", background=True)
+        first = call("bash", command=f"{WAIT_FOR.format('stop')}; echo stopped", background=True)
         stop = call("bash", command="touch stop; ls")
         llm = ScriptedModel(first, stop, follow("bash_output"), follow("bash_kill"), "done")
         agent = Agent(llm=llm, tools=sh.tools)
@@ -381,31 +383,33 @@ class TestBackground:
     async def test_new_output_is_returned_once_and_the_end_with_the_exit_code(self, sh):
         id = await start(
             sh,
-            f"{UNTIL.format('begin')}; echo one; {UNTIL.format('go')}; echo two; exit 3",
+            f"{WAIT_FOR.format('begin')}; echo one; {WAIT_FOR.format('go')}; echo two; exit 3",
         )
         await sh.bash("touch begin")
         assert await text_until(sh, id, "one") == "one"
         assert await sh.bash_output(id) == "[Nothing new.]\n[It is still running.]"
         assert await sh.bash("touch go; pwd") == str(sh.root), "other commands run concurrently"
         assert await sh.bash_output(id, wait=60) == "two\n[Exit code 3.]"
-        assert "its end was already returned" in await refused(sh.bash_output(id))
+        assert "its end was already returned" in await error_of(sh.bash_output(id))
 
     async def test_an_immediate_failure_is_returned_at_once(self, sh, monkeypatch):
         monkeypatch.setattr(module, "FIRST_LOOK", 60)
         text = await sh.bash("echo port in use; exit 1", background=True)
         assert text.endswith(".\nport in use\n[Exit code 1.]")
         broken = Shell(sh.root, command=["no-such-program"])
-        assert "cannot be started" in await refused(broken.bash("ls", background=True))
+        assert "cannot be started" in await error_of(broken.bash("ls", background=True))
 
     async def test_a_background_command_is_killed_with_its_child_processes(self, sh):
-        id = await start(sh, f"trap '' TERM; ({HANGS}) & wait")
+        id = await start(sh, f"trap '' TERM; ({HANG}) & wait")
         pid = int(await pid_in(sh))
         assert await sh.bash_kill(id) == "[Nothing new.]\n[Killed.]"
         assert await has_ended(pid)
-        assert "its end was already returned" in await refused(sh.bash_kill(id))
+        assert "its end was already returned" in await error_of(sh.bash_kill(id))
 
     async def test_the_output_of_a_background_command_is_bounded(self, sh):
-        id = await start(sh, f"{UNTIL.format('go')}; echo start; yes | head -c 50000000; echo end")
+        id = await start(
+            sh, f"{WAIT_FOR.format('go')}; echo start; yes | head -c 50000000; echo end"
+        )
         await sh.bash("touch go")
         text = await sh.bash_output(id, wait=60)
         assert text.startswith("start\ny")
@@ -415,18 +419,18 @@ class TestBackground:
 
     async def test_a_background_command_must_match_the_allow_list(self, sh):
         sh.allow = ["ls"]
-        assert "Not run" in await refused(sh.bash("touch ran", background=True))
+        assert "Not run" in await error_of(sh.bash("touch ran", background=True))
         assert os.listdir(sh.root) == []
 
     async def test_closing_the_shell_kills_background_commands(self, sh):
-        await start(sh, HANGS)
+        await start(sh, HANG)
         pid = await pid_in(sh)
         sh.close()
         assert await has_ended(pid)
 
     async def test_a_background_command_continues_after_a_cancelled_run(self, sh):
         llm = ScriptedModel(
-            call("bash", command=HANGS, background=True), call("bash", command="wait; sleep 1000")
+            call("bash", command=HANG, background=True), call("bash", command="wait; sleep 1000")
         )
         task = asyncio.create_task(Agent(llm=llm, tools=sh.tools).run("go"))
         pid = await pid_in(sh)
@@ -441,7 +445,7 @@ class TestBackground:
         def look(messages, tools):
             return call("bash_output", id=re.search(r"Its id is (\w+)", messages[2].text)[1])
 
-        llm = ScriptedModel(call("bash", command=HANGS, background=True), "started", look, "done")
+        llm = ScriptedModel(call("bash", command=HANG, background=True), "started", look, "done")
         agent = Agent(llm=llm, tools=sh.tools)
         agent.run_sync("go")
         agent.run_sync("look")
@@ -454,23 +458,23 @@ class TestBackground:
 class TestElsewhere:
     @pytest.mark.skipif(not shutil.which("setsid"), reason="requires setsid")
     async def test_closed_input_ends_processes_that_signals_cannot_reach(self, sh):
-        there = Shell(sh.root, command=["setsid", "--wait", "bash"])
-        id = await start(there, f"(sleep 1000 & echo $! > child); {HANGS}")
-        pid = await pid_in(there)
-        await there.bash_kill(id)
+        remote = Shell(sh.root, command=["setsid", "--wait", "bash"])
+        id = await start(remote, f"(sleep 1000 & echo $! > child); {HANG}")
+        pid = await pid_in(remote)
+        await remote.bash_kill(id)
         assert await has_ended(pid)
         assert await has_ended(int((sh.root / "child").read_text()))
 
     async def test_the_working_directory_may_exist_only_in_the_other_environment(self, tmp_path):
-        there = Shell(tmp_path / "not here", command=["sh"])
-        assert "Exit code" in await there.bash("pwd")
+        remote = Shell(tmp_path / "not here", command=["sh"])
+        assert "Exit code" in await remote.bash("pwd")
         anywhere = Shell(command=["sh"])
         await anywhere.bash(f"cd {tmp_path}")
         assert await anywhere.bash("pwd") == str(tmp_path)
 
     async def test_an_unavailable_environment_is_an_error_returned_to_the_model(self, tmp_path):
         missing = Shell(tmp_path, command=["no-such-program", "bash"])
-        assert "cannot be started" in await refused(missing.bash("ls"))
+        assert "cannot be started" in await error_of(missing.bash("ls"))
         stopped = Shell(tmp_path, command=["sh", "-c", "echo no such container >&2; exit 1"])
         assert await stopped.bash("ls") == "no such container\n[Exit code 1.]"
 
@@ -478,17 +482,17 @@ class TestElsewhere:
         if shutil.which("bwrap") is None:
             pytest.skip("requires bwrap")
         root = str(sh.root)
-        there = Shell(root, command=[*BWRAP, "--bind", root, root, "--unshare-net", "bash"])
-        if "bwrap:" in (text := await there.bash("true")):
+        remote = Shell(root, command=[*BWRAP, "--bind", root, root, "--unshare-net", "bash"])
+        if "bwrap:" in (text := await remote.bash("true")):
             pytest.skip(text)
-        text = await there.bash(f"mkdir a; cd a; echo 1 > one; echo 2 > {tmp_path}/two; pwd")
+        text = await remote.bash(f"mkdir a; cd a; echo 1 > one; echo 2 > {tmp_path}/two; pwd")
         assert "Read-only file system" in text
         assert text.endswith(f"{root}/a")
-        assert await there.bash("cat one; echo $$") == "1\n2", (
+        assert await remote.bash("cat one; echo $$") == "1\n2", (
             "the second process of a separate namespace"
         )
         assert os.listdir(tmp_path) == ["root"]
-        assert await there.bash("cd ..") == "[No output.]"
-        id = await start(there, HANGS)
-        await pid_in(there)
-        assert await there.bash_kill(id) == "[Nothing new.]\n[Killed.]"
+        assert await remote.bash("cd ..") == "[No output.]"
+        id = await start(remote, HANG)
+        await pid_in(remote)
+        assert await remote.bash_kill(id) == "[Nothing new.]\n[Killed.]"

@@ -68,7 +68,7 @@ class TestSkills(test_loop.TestLoop):
         assert pdf == Skill("pdf", "Fills forms.", folder / "pdf", pdf.fields)
         assert pdf.fields["allowed-tools"] == "Read, Bash(git:*)"
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+    @pytest.mark.skipif(sys.platform == "win32", reason="requires links")
     async def test_no_path_or_link_leaves_the_folder_of_a_skill(self, folder):
         (folder / "pdf" / "out").symlink_to(folder / "README.md")
         (folder / "pdf" / "up").symlink_to(folder, target_is_directory=True)
@@ -103,7 +103,7 @@ def test_two_skills_with_the_same_name_are_an_error_with_both_paths(folder):
     assert str(folder / "other") in str(refused.value)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes")
+@pytest.mark.skipif(sys.platform == "win32", reason="requires links and pipes")
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_instructions_that_are_a_link_or_a_pipe_are_rejected(folder, tmp_path, kind):
     (folder / "pdf" / "SKILL.md").unlink()
@@ -115,7 +115,7 @@ def test_instructions_that_are_a_link_or_a_pipe_are_rejected(folder, tmp_path, k
         discover_skills(folder)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+@pytest.mark.skipif(sys.platform == "win32", reason="requires links")
 def test_a_link_to_the_folder_of_a_skill_works(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "pdf").symlink_to(folder / "pdf")

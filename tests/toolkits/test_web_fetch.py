@@ -91,7 +91,7 @@ class TestWebFetch:
         try:
             subprocess.run(command, check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError):
-            pytest.skip("needs openssl")
+            pytest.skip("requires openssl")
         monkeypatch.setenv("SSL_CERT_FILE", cert)
         context, server_names = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
         context.load_cert_chain(cert, key)
