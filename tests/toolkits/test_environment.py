@@ -1,4 +1,4 @@
-"""Environment variables in config files, and masking of their values."""
+"""Environment variables in configuration files, and masking of secret values."""
 
 import json
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""Files: an agent works in one folder, and no path leads outside of the folder."""
+"""Workspace: file tools restricted to one folder."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ def put(ws, path, content):
 
 
 def contents(folder):
-    """Return everything in a folder, to verify the effects of tools."""
+    """Return the complete contents of a folder, to verify the effects of tools."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))

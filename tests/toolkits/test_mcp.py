@@ -504,7 +504,7 @@ async def test_a_killed_process_does_not_send_an_answer_twice(hostile):
         agent = asking_agent(server, "one")
         [question] = (await agent.run("go")).pending
         agent.answer(question.id, "tomorrow")
-        agent.record(ToolStart(question.id))  # the process is killed here
+        agent.record(ToolStart(question.id))  # simulates a kill during the call
         assert (await agent.run()).text == "seen"
         assert agent.messages[2].text == OUTCOME_UNKNOWN
 

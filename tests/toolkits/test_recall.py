@@ -1,4 +1,4 @@
-"""Recall: a search of the agent's log for records that are no longer in the view."""
+"""Recall: searching the log for records outside of the current view."""
 
 import json
 
@@ -27,7 +27,7 @@ from ..test_loop import shown
 
 
 def turn(number, name, result, text="", **arguments):
-    """Return a tool call followed by its result."""
+    """Return an assistant message with a tool call, followed by the result."""
     tool_call = ToolCall(f"c{number}", name, json.dumps(arguments))
     return [AssistantMessage(text, (tool_call,)), ToolMessage(tool_call.id, name, result)]
 

@@ -219,7 +219,7 @@ class TestShell:
         output = await sh.bash(f"echo hi; {child} while ! [ -s pid ]; do :; done")
         while threading.active_count() > threads:
             await asyncio.sleep(0)
-        with suppress(ProcessLookupError):  # the process may end because of its closed pipe
+        with suppress(ProcessLookupError):  # terminated by its closed pipe
             os.kill(int((sh.root / "pid").read_text()), signal.SIGKILL)
         assert output.startswith("hi")
 
@@ -317,7 +317,7 @@ class TestShell:
 
 
 async def text_until(sh, id, end):
-    """Return the output of a command up to and including `end`."""
+    """Return the output of a background command up to and including `end`."""
     text = ""
     while end not in text:
         text += (await sh.bash_output(id)).removesuffix("\n[It is still running.]")

@@ -38,7 +38,7 @@ def put(folder, name, head):
 
 
 async def run_agent(folder, *script, prompts=("x",), **settings):
-    """Return an agent with the skills of a folder and two tools, after its runs."""
+    """Create an agent with the skills of a folder, run the prompts, and return the agent."""
     llm = ScriptedModel(*script)
     agent = Skilled(llm=llm, tools=[read, write], skills=discover_skills(folder), **settings)
     for prompt in prompts:
@@ -47,7 +47,7 @@ async def run_agent(folder, *script, prompts=("x",), **settings):
 
 
 def results(agent):
-    """Return the results of the calls."""
+    """Return the texts of all tool results."""
     return [message.text for message in agent.messages if isinstance(message, ToolMessage)]
 
 

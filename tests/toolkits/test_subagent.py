@@ -66,7 +66,7 @@ def with_usage(reply, tokens=100):
 
 
 def results(agent):
-    """Return the results of the calls."""
+    """Return the texts of all tool results."""
     return [message.text for message in agent.messages if isinstance(message, ToolMessage)]
 
 

@@ -1,4 +1,4 @@
-"""Todo: one task list, whose open items are repeated to the model."""
+"""Todo: a task list whose unfinished items are repeated to the model."""
 
 from agentloop import Agent, Limits, ScriptedModel, assert_prefix_stable, tool
 from agentloop.models.scripted import call

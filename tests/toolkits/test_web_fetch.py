@@ -33,7 +33,7 @@ NOT_ALLOWED = r"""
 
 
 def fetch_tool(url):
-    """Return the tool with only the host of this URL allowed."""
+    """Return a web_fetch tool restricted to the host of this URL."""
     return web_fetch([httpx.URL(url).netloc.decode()])
 
 
