@@ -1,4 +1,4 @@
-"""Dependencies: how they are found, called, shared and closed."""
+"""Dependencies: declaration, calls, sharing, overrides and closing."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Settings:
 
 
 class Factory:
-    async def __call__(self, given: Annotated[str, Depends(plain)]) -> str:
-        return "from " + given
+    async def __call__(self, text: Annotated[str, Depends(plain)]) -> str:
+        return "from " + text
 
 
 def take(settings: Settings) -> None: ...
 
 
 async def get(function: Callable[..., Any], overrides: dict[Any, Any] | None = None) -> Any:
-    """What a tool is given that depends on `function`."""
+    """Return the value injected into a tool that depends on `function`."""
 
     @tool
     async def give(value: Any = Depends(function)) -> Any:
@@ -84,7 +84,7 @@ async def test_every_kind_of_function_can_be_a_dependency(
     assert str(await get(function)) == value
 
 
-async def test_dependencies_of_dependencies_are_called_once_and_closed_in_turn() -> None:
+async def test_nested_dependencies_are_called_once_and_closed_in_reverse_order() -> None:
     ledger: list[str] = []
 
     def config() -> Iterator[str]:
@@ -115,7 +115,7 @@ def middle(base: Annotated[str, Depends(base)]) -> str:
     return f"middle({base})"
 
 
-async def test_an_override_replaces_a_dependency_wherever_it_is_asked_for() -> None:
+async def test_an_override_replaces_a_dependency_of_tools_and_of_dependencies() -> None:
     closed: list[str] = []
 
     async def fake(text: str = Depends(plain)) -> AsyncIterator[str]:
@@ -127,7 +127,7 @@ async def test_an_override_replaces_a_dependency_wherever_it_is_asked_for() -> N
     assert closed == ["fake"]
 
 
-def test_a_parameter_that_nothing_fills_in_is_refused_when_it_is_marked() -> None:
+def test_depends_rejects_a_function_with_a_required_parameter() -> None:
     def get_url(host: str, port: int = 80, *args: str, **kwargs: str) -> str:
         return host
 
@@ -139,12 +139,14 @@ Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
 
 
 @pytest.mark.parametrize("function", [current_agent, current_call])
-def test_outside_a_tool_call_there_is_no_agent_and_no_call(function: Any) -> None:
+def test_current_agent_and_current_call_outside_a_tool_call_raise_lookup_error(
+    function: Any,
+) -> None:
     with pytest.raises(LookupError, match="inside a tool call"):
         function()
 
 
-async def test_a_mark_in_an_optional_type_or_a_type_alias_injects() -> None:
+async def test_depends_in_an_optional_type_or_a_type_alias_injects() -> None:
     @tool
     async def work(a: Annotated[str, Depends(plain)] | None = None, b: Alias = "") -> Any:
         return a, b
@@ -153,15 +155,15 @@ async def test_a_mark_in_an_optional_type_or_a_type_alias_injects() -> None:
     assert work.parameters["properties"] == {}
 
 
-def test_a_name_of_whoever_makes_the_tool_is_no_annotation() -> None:
+def test_annotations_are_not_resolved_in_the_scope_of_the_caller() -> None:
     Settings = None
 
-    with pytest.raises(TypeError, match="JSON schema"):  # the module's class, which has none
+    with pytest.raises(TypeError, match="JSON schema"):  # the module's class has no schema
         tool(take)
     assert Settings is None
 
 
-async def test_a_dependency_that_fails_to_close_does_not_hide_that_the_tool_ran() -> None:
+async def test_the_error_of_a_dependency_that_fails_to_close_states_that_the_tool_ran() -> None:
     def get_db() -> Iterator[None]:
         yield
         raise ValueError("connection lost")
@@ -171,14 +173,16 @@ async def test_a_dependency_that_fails_to_close_does_not_hide_that_the_tool_ran(
 
 
 @pytest.mark.parametrize("error", [LookupError("not there"), ToolError("say more")])
-async def test_dependencies_see_why_a_tool_failed_and_do_not_hide_it(error: Exception) -> None:
-    seen: list[BaseException] = []
+async def test_a_dependency_receives_the_error_of_the_tool_and_reraises_it(
+    error: Exception,
+) -> None:
+    errors: list[BaseException] = []
 
     def get_db() -> Iterator[None]:
         try:
             yield
         except Exception as failure:
-            seen.append(failure)
+            errors.append(failure)
             raise
 
     @tool
@@ -187,10 +191,10 @@ async def test_dependencies_see_why_a_tool_failed_and_do_not_hide_it(error: Exce
 
     with pytest.raises(type(error), match=str(error)):
         await save.execute({}, {})
-    assert seen == [error]
+    assert errors == [error]
 
 
-async def test_a_failure_to_close_is_told_beside_the_reason_why_the_tool_failed() -> None:
+async def test_a_failure_to_close_is_reported_in_addition_to_the_error_of_the_tool() -> None:
     def get_db() -> Iterator[None]:
         try:
             yield
@@ -206,7 +210,7 @@ async def test_a_failure_to_close_is_told_beside_the_reason_why_the_tool_failed(
     assert describe_error(caught.value) == "LookupError: not there; ValueError: connection lost"
 
 
-async def test_a_dependency_may_raise_another_error_from_that_of_the_tool() -> None:
+async def test_a_dependency_may_convert_the_error_of_the_tool() -> None:
     def get_db() -> Iterator[None]:
         try:
             yield
@@ -221,7 +225,7 @@ async def test_a_dependency_may_raise_another_error_from_that_of_the_tool() -> N
         await save.execute({}, {})
 
 
-async def test_the_end_of_a_task_is_no_failure_to_its_dependencies() -> None:
+async def test_dependencies_do_not_receive_task_complete_as_an_error() -> None:
     ended: list[str] = []
 
     def get_db() -> Iterator[None]:
@@ -241,7 +245,7 @@ async def test_the_end_of_a_task_is_no_failure_to_its_dependencies() -> None:
     assert ended == ["committed"]
 
 
-async def test_what_is_open_is_closed_when_a_later_one_fails_to_open() -> None:
+async def test_open_dependencies_are_closed_if_a_later_dependency_fails_to_open() -> None:
     closed: list[str] = []
 
     def first() -> Iterator[None]:
@@ -274,14 +278,14 @@ async def test_dependencies_open_and_close_in_one_context_and_task() -> None:
     assert await work.execute({}) == "inside"
 
 
-# ---- cancelling
+# ---- cancellation
 
 
 class Held:
-    """A dependency that says where it is and waits until it may go on."""
+    """A dependency with events for its start and its closing, which waits for `release`."""
 
     def __init__(self) -> None:
-        self.started, self.closing, self.go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.started, self.closing, self.release = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.is_closed = False
 
     async def get(self) -> AsyncIterator[None]:
@@ -289,11 +293,11 @@ class Held:
             yield
         finally:
             self.closing.set()
-            await self.go_on.wait()
+            await self.release.wait()
             self.is_closed = True
 
     def use(self, *, forever: bool) -> asyncio.Task[Any]:
-        """Run a tool that depends on this one, and that waits for ever or returns at once."""
+        """Run a tool that has this dependency, and that waits forever or returns immediately."""
 
         @tool
         async def work(_held: None = Depends(self.get)) -> str:
@@ -306,7 +310,9 @@ class Held:
 
 
 @pytest.mark.parametrize("forever", [False, True])
-async def test_cancels_let_dependencies_close_and_keep_a_result(forever: bool) -> None:
+async def test_cancellations_wait_for_dependencies_to_close_and_keep_a_result(
+    forever: bool,
+) -> None:
     held = Held()
     task = held.use(forever=forever)
     await (held.started if forever else held.closing).wait()
@@ -314,13 +320,13 @@ async def test_cancels_let_dependencies_close_and_keep_a_result(forever: bool) -
     await held.closing.wait()
     cancels += [asyncio.create_task(cancel_and_wait([task], 60))]
     await asyncio.sleep(0)
-    held.go_on.set()
+    held.release.set()
     await asyncio.wait([task, *cancels])
     assert task.cancelled() if forever else task.result() == "result"
     assert held.is_closed
 
 
-async def test_a_cancel_that_waits_for_dependencies_to_close_ends_what_follows(
+async def test_a_cancellation_during_closing_is_raised_after_the_dependencies_are_closed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     held = Held()
@@ -328,54 +334,54 @@ async def test_a_cancel_that_waits_for_dependencies_to_close_ends_what_follows(
     @tool
     async def work(_held: None = Depends(held.get)) -> None: ...
 
-    async def work_and_go_on() -> None:
+    async def work_and_wait() -> None:
         await work.execute({})
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(work_and_go_on())
+    task = asyncio.create_task(work_and_wait())
     await held.closing.wait()
     cancel = asyncio.create_task(cancel_and_wait([task], 10))
     await asyncio.sleep(0)
-    held.go_on.set()
+    held.release.set()
     await cancel
     assert held.is_closed
     assert task.cancelled()
     assert "did not stop" not in caplog.text
 
 
-async def test_a_cancel_that_meets_the_result_of_a_plain_tool_lets_dependencies_close(
+async def test_a_cancellation_after_a_synchronous_tool_waits_for_dependencies_to_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def tell(*args: Any) -> None:
+    def notify(*args: Any) -> None:
         call_soon(*args)
-        told.set()
+        is_notified.set()
 
-    held, told = Held(), threading.Event()
+    held, is_notified = Held(), threading.Event()
     loop = asyncio.get_running_loop()
     call_soon = loop.call_soon_threadsafe
-    monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", notify)
 
     @tool
     def work(_held: None = Depends(held.get)) -> str:
-        told.clear()
+        is_notified.clear()
         held.started.set()
         return "result"
 
     task = asyncio.create_task(work.execute({}))
     while not held.started.is_set():
         await asyncio.sleep(0)
-    assert told.wait(5)  # the thread has told the event loop, which does not know yet
+    assert is_notified.wait(5)  # the thread has notified the event loop, which has not reacted yet
     cancel = asyncio.create_task(cancel_and_wait([task], 60))
     await held.closing.wait()
     for _ in range(3):
         await asyncio.sleep(0)
-    held.go_on.set()
+    held.release.set()
     await asyncio.wait([task, cancel])
     assert task.result() == "result"
     assert held.is_closed
 
 
-async def test_dependencies_that_never_close_do_not_outlast_the_grace() -> None:
+async def test_dependencies_that_never_close_are_cancelled_after_the_timeout() -> None:
     held = Held()
     task = held.use(forever=False)
     await held.closing.wait()
@@ -389,7 +395,7 @@ async def test_dependencies_that_never_close_do_not_outlast_the_grace() -> None:
 
 
 def database(file: Path, threads: list[int]) -> Callable[[], Iterator[sqlite3.Connection]]:
-    """A dependency that opens a database, and commits or rolls back and closes it afterwards."""
+    """Return a dependency that opens a database, commits or rolls back, and closes it."""
 
     def get_db() -> Iterator[sqlite3.Connection]:
         threads.append(threading.get_ident())
@@ -436,14 +442,14 @@ async def test_a_sqlite_connection_works_in_its_tool_and_is_committed_and_closed
     ) -> Any:
         return add(text, db, cursor, "first")
 
-    made: Tool = add_async if is_async else add
-    assert await made.execute({"text": "second"}) == ["first", "second"]
+    the_tool: Tool = add_async if is_async else add
+    assert await the_tool.execute({"text": "second"}) == ["first", "second"]
     assert notes_in(tmp_path / "db") == ["first", "second"]
     [thread] = set(threads)
     assert (thread == threading.get_ident()) == is_async
 
 
-async def test_a_plain_tool_that_fails_rolls_its_database_back(tmp_path: Path) -> None:
+async def test_a_failed_synchronous_tool_rolls_its_database_back(tmp_path: Path) -> None:
     get_db = database(tmp_path / "db", [])
 
     @tool
@@ -456,25 +462,25 @@ async def test_a_plain_tool_that_fails_rolls_its_database_back(tmp_path: Path) -
     assert notes_in(tmp_path / "db") == []
 
 
-async def test_a_plain_tool_that_is_left_behind_is_rolled_back_when_it_returns(
+async def test_a_synchronous_tool_abandoned_after_a_cancellation_is_rolled_back_on_return(
     tmp_path: Path,
 ) -> None:
     threads: list[int] = []
     get_db = database(tmp_path / "db", threads)
-    begun, release = threading.Event(), threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     @tool
     def add(db: Any = Depends(get_db)) -> None:
         db.execute("INSERT INTO notes VALUES ('late')")
-        begun.set()
+        started.set()
         release.wait(60)
 
     task = asyncio.create_task(add.execute({}))
-    await asyncio.to_thread(begun.wait, 60)
+    await asyncio.to_thread(started.wait, 60)
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    [thread] = [each for each in threading.enumerate() if each.ident == threads[0]]
+    [thread] = [alive for alive in threading.enumerate() if alive.ident == threads[0]]
     release.set()
     await asyncio.to_thread(thread.join, 60)
     assert not thread.is_alive()
@@ -503,7 +509,7 @@ async def test_a_database_that_opens_while_its_call_is_cancelled_is_closed() -> 
     assert await asyncio.to_thread(closed.wait, 60)
 
 
-async def test_context_variables_go_into_the_thread_of_a_tool_whose_functions_share_them() -> None:
+async def test_a_tool_in_a_thread_and_its_dependencies_share_context_variables() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
     async def first() -> None:

@@ -1,4 +1,4 @@
-"""examples/nano.py keeps its promises. Where the package has a test already, nano.py borrows it."""
+"""The promises of examples/nano.py, tested with the package's own tests where possible."""
 
 import ast
 import asyncio
@@ -33,7 +33,7 @@ from .test_readme import PROGRAMS
 
 
 def applies(program):
-    """Whether nano.py has all that a README program imports."""
+    """Return whether nano.py defines all names imported by a README program."""
     imports = re.findall(r"^from (agentloop\S*) import (.*)$", program, re.MULTILINE)
     names = {name.strip() for _, names in imports for name in names.split(",")}
     supported = {module for module, _ in imports} <= {"agentloop", "agentloop.models.scripted"}
@@ -45,15 +45,15 @@ assert len(APPLY) >= 2
 
 
 @pytest.mark.parametrize(("program", "output"), APPLY)
-def test_the_readmes_programs_run_with_nano_as_their_import(program, output):
+def test_the_programs_of_the_readme_run_if_they_import_nano(program, output):
     program = re.sub(r"^from agentloop\S* import", "from nano import", program, flags=re.MULTILINE)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout):
         exec(compile(program, "README.md", "exec", dont_inherit=True), {"__name__": "__main__"})
-    assert printed.getvalue() == output
+    assert stdout.getvalue() == output
 
 
-def test_it_is_seven_printed_pages():
+def test_nano_fits_on_seven_printed_pages():
     text = NANO.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 450
     assert max(map(len, text.splitlines())) <= 100
@@ -64,7 +64,7 @@ def test_it_is_seven_printed_pages():
 
 @pytest.fixture
 def borrowed(monkeypatch):
-    """Replace the package's classes and functions in test modules by those of nano.py."""
+    """Replace the package's classes and functions in test modules with nano.py's."""
     for module in (test_loop, once, cancelled, valid):
         for name in vars(module).keys() & NAMES.keys():
             monkeypatch.setattr(module, name, NAMES[name])
@@ -109,13 +109,13 @@ class TestNano:
         await valid.test_invalid_and_failing_calls_yield_valid_requests_over_http()
 
 
-for each in (
+for inherited in (
     Contract.test_the_loop_calls_tools_until_the_model_answers,
     Contract.test_calls_next_to_a_done_call_receive_results,
     Contract.test_another_stop_takes_precedence_over_done,
     Contract.test_the_value_returned_by_a_cancelled_tool_is_recorded,
 ):
-    setattr(TestNano, each.__name__, each)
+    setattr(TestNano, inherited.__name__, inherited)
 
 
 # ---- the loop
@@ -126,7 +126,7 @@ def model_of(server, **settings):
 
 
 def agent_of(*script, **settings):
-    """An agent that plays a script, in which a function may stand for any reply."""
+    """Return an agent with a scripted model; functions in the script compute a reply."""
     return Agent(llm=Scripted(*script), **settings)
 
 
@@ -140,7 +140,7 @@ def no_arguments() -> str:
     return ""
 
 
-async def test_results_are_recorded_when_their_tool_returns_and_shown_in_call_order():
+async def test_results_are_recorded_as_tools_return_and_sent_in_the_order_of_the_calls():
     gate = asyncio.Event()
 
     @nano.tool("Wait for the other")
@@ -160,7 +160,7 @@ async def test_results_are_recorded_when_their_tool_returns_and_shown_in_call_or
     assert results_in(agent.messages) == ["slow", "quick"]
 
 
-async def test_out_of_turns_the_model_has_the_last_word_and_runs_nothing():
+async def test_at_max_iterations_the_model_answers_once_more_and_no_call_runs():
     ran = []
     note = tool("Note", name="note")(lambda: ran.append(1))
     agent = agent_of(lambda m, t: ask("note"), tools=[note], max_iterations=2)
@@ -169,7 +169,7 @@ async def test_out_of_turns_the_model_has_the_last_word_and_runs_nothing():
     assert agent.nano.messages[-1]["content"].startswith("You have no turns left")
 
 
-async def test_the_last_word_counts_as_no_nudge():
+async def test_the_answer_at_max_iterations_does_not_count_as_a_nudge():
     llm = nano.ScriptedModel("a", "b", "c", "d")
     agent = nano.Agent(llm=llm, require_done_tool=True, max_iterations=3)
     result = await agent.run("go")
@@ -177,7 +177,7 @@ async def test_the_last_word_counts_as_no_nudge():
     assert agent.messages[-2]["content"] == nano.OUT_OF_TURNS
 
 
-async def test_an_agent_runs_one_query_at_a_time_and_is_free_after_an_error():
+async def test_an_agent_runs_one_query_at_a_time_and_accepts_another_after_an_error():
     gate = asyncio.Event()
 
     async def slow(messages, tools):
@@ -195,7 +195,7 @@ async def test_an_agent_runs_one_query_at_a_time_and_is_free_after_an_error():
     assert (await agent.run("c")).text == "fine"
 
 
-async def test_the_log_is_json_and_another_agent_goes_on_from_it():
+async def test_the_log_is_json_and_another_agent_continues_it():
     first = nano.Agent(llm=nano.ScriptedModel(nano.call("add", a=1, b=2), "3"), tools=[add])
     await first.run("1 + 2?")
     second = nano.Agent(llm=nano.ScriptedModel(nano.call("add", a=3, b=3), "6"), tools=[add])
@@ -212,7 +212,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def test_settings_are_class_attributes_and_a_mistyped_one_is_an_error():
+def test_settings_are_class_attributes_and_a_mistyped_setting_is_an_error():
     class Mine(nano.Agent):
         max_iterations = 3
         greeting: str = "hello"
@@ -227,11 +227,11 @@ def test_settings_are_class_attributes_and_a_mistyped_one_is_an_error():
 # ---- tools
 
 
-async def result_of(made, arguments="{}", **settings):
-    """What the model reads after one call of a tool."""
-    function = {"name": made.name, "arguments": arguments}
+async def result_of(the_tool, arguments="{}", **settings):
+    """Return the result of one call of a tool, as sent to the model."""
+    function = {"name": the_tool.name, "arguments": arguments}
     llm = nano.ScriptedModel({"type": "function", "function": function}, "ok")
-    agent = nano.Agent(llm=llm, tools=[made], **settings)
+    agent = nano.Agent(llm=llm, tools=[the_tool], **settings)
     assert (await agent.run("go")).text == "ok"
     return agent.messages[2]["content"]
 
@@ -245,7 +245,7 @@ async def test_plain_functions_run_in_daemon_threads():
 
 @pytest.mark.parametrize("error", [StopIteration("enough"), ValueError(), RuntimeError("\ud800")])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_every_failure_is_a_result(error, is_async):
+async def test_every_error_of_a_tool_becomes_a_result(error, is_async):
     def fail() -> None:
         raise error
 
@@ -254,7 +254,7 @@ async def test_every_failure_is_a_result(error, is_async):
 
     text = await result_of(tool("Fail")(fail_async if is_async else fail))
     assert type(error).__name__ in text
-    assert "Interrupted" not in text, "it has failed, and is known to"
+    assert "Interrupted" not in text, "the error is recorded"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ async def test_every_failure_is_a_result(error, is_async):
         ('{"a": 1, "db": "mine"}', "Extra inputs are not permitted"),
     ],
 )
-async def test_bad_arguments_are_told_and_run_nothing(arguments, error):
+async def test_invalid_arguments_are_reported_to_the_model_and_run_nothing(arguments, error):
     ran = []
 
     def get_db():
@@ -283,7 +283,7 @@ async def test_bad_arguments_are_told_and_run_nothing(arguments, error):
     assert ran == []
 
 
-async def test_arguments_are_what_the_signature_says():
+async def test_arguments_are_converted_to_the_types_of_the_signature():
     class Place(BaseModel):
         city: str
 
@@ -299,13 +299,13 @@ async def test_arguments_are_what_the_signature_says():
     )
 
 
-async def test_an_unknown_tool_is_told_and_which_there_are():
+async def test_the_result_for_an_unknown_tool_lists_the_available_tools():
     agent = agent_of(ask("nope"), "ok", tools=[add])
     await agent.run("go")
     assert "'nope'; available tools: add" in agent.messages[2].text
 
 
-async def test_a_timeout_is_told():
+async def test_a_timeout_is_reported_to_the_model():
     @nano.tool("Wait", timeout=0.01)
     async def wait() -> None:
         await asyncio.Event().wait()
@@ -313,7 +313,7 @@ async def test_a_timeout_is_told():
     assert await result_of(wait) == "TimeoutError: effects are unknown"
 
 
-async def test_dependencies_are_opened_in_order_overridden_and_closed_last_in_first_out():
+async def test_dependencies_are_opened_in_order_overridden_and_closed_in_reverse_order():
     ledger = []
 
     def plain() -> str:
@@ -347,7 +347,7 @@ async def test_dependencies_are_opened_in_order_overridden_and_closed_last_in_fi
     assert act.declaration["function"]["parameters"]["properties"] == {}
 
 
-async def test_a_dependency_sees_the_tools_error_and_cannot_swallow_it():
+async def test_a_dependency_receives_the_error_of_the_tool_and_cannot_suppress_it():
     effects = []
 
     async def connection():
@@ -367,12 +367,12 @@ async def test_a_dependency_sees_the_tools_error_and_cannot_swallow_it():
 # ---- waits
 
 
-async def test_a_tool_that_refuses_to_stop_is_left_behind_and_writes_nothing_later():
-    begun, release = [], asyncio.Event()
+async def test_a_tool_that_ignores_cancellation_is_abandoned_and_records_nothing_later():
+    started, release = [], asyncio.Event()
 
     @nano.tool("Refuse to stop")
     async def refuse() -> None:
-        begun.append(1)
+        started.append(1)
         while not release.is_set():
             with suppress(asyncio.CancelledError):
                 await release.wait()
@@ -380,7 +380,7 @@ async def test_a_tool_that_refuses_to_stop_is_left_behind_and_writes_nothing_lat
     llm = nano.ScriptedModel([nano.call("refuse"), nano.call("refuse")], "ok")
     agent = nano.Loop(llm=llm, tools=[refuse], cancel_timeout=0.01)
     task = asyncio.create_task(agent.run("x"))
-    while len(begun) < 2:
+    while len(started) < 2:
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
@@ -393,15 +393,15 @@ async def test_a_tool_that_refuses_to_stop_is_left_behind_and_writes_nothing_lat
     assert agent.messages == []
 
 
-async def test_a_second_cancel_does_not_cut_a_closing_short():
-    closing, go_on, closed = asyncio.Event(), asyncio.Event(), []
+async def test_a_second_cancellation_does_not_interrupt_the_closing_of_a_dependency():
+    closing, may_close, closed = asyncio.Event(), asyncio.Event(), []
 
     async def connection():
         try:
             yield 1
         finally:
             closing.set()
-            await go_on.wait()
+            await may_close.wait()
             closed.append(1)
 
     @nano.tool("Act")
@@ -416,13 +416,13 @@ async def test_a_second_cancel_does_not_cut_a_closing_short():
     await closing.wait()
     task.cancel()
     await asyncio.sleep(0)
-    go_on.set()
+    may_close.set()
     await asyncio.wait([task])
     assert task.cancelled()
     assert closed == [1]
 
 
-def test_a_function_that_never_returns_keeps_neither_a_run_nor_the_interpreter():
+def test_a_function_that_never_returns_blocks_neither_the_run_nor_the_interpreter():
     program = """
 import threading, nano
 
@@ -446,13 +446,15 @@ print(agent.run_sync("x"))
 # ---- requests
 
 
-async def test_whatever_the_model_and_its_tools_write_no_request_is_refused():
+async def test_requests_are_valid_for_any_text_of_the_model_and_of_tools():
     @nano.tool("Bad text")
     async def bad(deep: bool) -> object:
         return {"a": ["\ud83d"]} if deep else "\ud83d half \ud83d\ude00"
 
     odd_names = calls(("no such: tool", {}), ("bad", "{"), ("bad", "[]"), ("bad", ""))
-    odd_ids = Reply(calls=[("bad", {"deep": True}, one) for one in ("same", "same", "x" * 60, "")])
+    odd_ids = Reply(
+        calls=[("bad", {"deep": True}, call_id) for call_id in ("same", "same", "x" * 60, "")]
+    )
     script = [odd_names, odd_ids, odd_ids, calls(("bad", {"deep": False})), " ", "ok", "again"]
     async with OpenAIDouble(script, system="\ufffd system") as server:
         settings = {"tools": [bad], "system_prompt": "\ufffd system"}
@@ -465,7 +467,7 @@ async def test_whatever_the_model_and_its_tools_write_no_request_is_refused():
     assert server.headers[0]["authorization"] == "Bearer k"
 
 
-async def test_a_run_over_http_can_be_cancelled_at_every_turn_of_the_event_loop():
+async def test_a_run_over_http_can_be_cancelled_at_every_iteration_of_the_event_loop():
     ran = []
 
     @nano.tool("Act")
@@ -491,7 +493,7 @@ async def test_a_run_over_http_can_be_cancelled_at_every_turn_of_the_event_loop(
     assert len(ran) > 10
 
 
-async def test_a_reply_that_was_cut_off_runs_no_call_and_is_no_success():
+async def test_an_incomplete_reply_runs_no_call_and_does_not_complete_the_run():
     cut = Reply(text="half", calls=[("no_arguments", {})], finish="length")
     refused = Reply(text="no", finish="content_filter")
     async with OpenAIDouble([cut, refused, "fine"]) as server:
@@ -504,7 +506,7 @@ async def test_a_reply_that_was_cut_off_runs_no_call_and_is_no_success():
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """Lets the waits between attempts take no time."""
+    """Skip the delays between attempts, and record them."""
     sleep, waits = asyncio.sleep, []
 
     async def wait(seconds):
@@ -515,7 +517,7 @@ def at_once(monkeypatch):
     return waits
 
 
-async def test_what_may_pass_is_tried_again_and_a_failure_has_the_servers_words(at_once):
+async def test_temporary_errors_are_retried_and_others_contain_the_message_of_the_server(at_once):
     async with OpenAIDouble([Failure(503), "up", Failure(400, "no such model")]) as server:
         agent = nano.Agent(llm=model_of(server))
         assert (await agent.run("go")).text == "up"
@@ -527,7 +529,7 @@ async def test_what_may_pass_is_tried_again_and_a_failure_has_the_servers_words(
     assert at_once == [1, 1, 2, 4, 0]
 
 
-def test_a_key_is_never_shown():
+def test_a_repr_never_contains_the_key():
     model = nano.ChatOpenAI("m", api_key="sk-secret")
     assert "secret" not in repr(model) + repr(nano.Agent(llm=model))
 
@@ -556,7 +558,7 @@ async def test_a_done_tool_ends_the_run_after_a_nudge():
     assert result.value == 5
 
 
-async def test_a_done_tool_of_ones_own_takes_the_place_of_the_built_in_one():
+async def test_a_custom_done_tool_replaces_the_default_done_tool():
     @nano.tool
     async def done(count: int) -> None:
         """Finish with a number."""
@@ -567,14 +569,14 @@ async def test_a_done_tool_of_ones_own_takes_the_place_of_the_built_in_one():
     assert (await agent.run("go")).value == 5
 
 
-async def test_nudges_are_given_up_after_three_without_a_call():
+async def test_the_run_ends_after_three_nudges_without_a_call():
     talk = ["a", "b", nano.call("add", a=1, b=2), "c", "d", "e", "f"]
     result = await Done(llm=nano.ScriptedModel(*talk), tools=[add]).run("go")
     assert (result.text, result.stop_reason) == ("f", "no_progress")
 
 
 async def pages(*script, **settings):
-    """What of each request's messages is a page, and the log."""
+    """Return which messages of each request contain a page, and the agent."""
 
     @nano.tool("Look", ephemeral=2)
     async def look(n: int) -> str:
@@ -587,12 +589,12 @@ async def pages(*script, **settings):
     return [[text.startswith("page") for text in request if text] for request in texts], agent
 
 
-async def test_old_results_are_hidden_in_batches_and_the_log_keeps_them():
+async def test_old_results_are_pruned_in_batches_and_stay_in_the_log():
     visible, agent = await pages(*([ask("look", n=n)] for n in range(20)))
     broken = 0
     for before, after in pairwise(visible):
         changed = [now and not then for then, now in zip(before, after, strict=False)]
-        assert not any(changed), "what is hidden stays hidden"
+        assert not any(changed), "pruned results stay pruned"
         broken += before != after[: len(before)]
         assert all(after[1:][-2:])
     assert broken == 2
@@ -600,7 +602,7 @@ async def test_old_results_are_hidden_in_batches_and_the_log_keeps_them():
     assert sum("page" in text for text in results_in(agent.nano.log)) == 20
 
 
-async def test_no_result_is_hidden_that_the_model_has_not_seen():
+async def test_results_that_the_model_has_not_received_are_never_pruned():
     visible, _ = await pages([ask("look", n=n) for n in range(12)])
     assert sum(visible[1]) == 12
 
@@ -630,7 +632,7 @@ async def test_compaction_keeps_the_system_prompt_the_task_and_the_newest_turns(
     assert agent.usage.input_tokens == 10 * len(server.requests)
 
 
-async def test_an_empty_summary_replaces_nothing():
+async def test_an_empty_summary_is_ignored():
     script = [[ask("add", a=1, b=2)]] * 3 + ["", "the end"]
     config = nano.CompactionConfig(context_window=400)
     agent = agent_of(*script, tools=[add], compaction=config)
@@ -638,7 +640,7 @@ async def test_an_empty_summary_replaces_nothing():
     assert not any(record["role"] == "summary" for record in agent.nano.log)
 
 
-# ---- as a program, and changed as its users would
+# ---- as a program, and with changes by users
 
 
 def run_nano(*arguments, **environment):
@@ -648,7 +650,7 @@ def run_nano(*arguments, **environment):
     return subprocess.run(command, env=clean | environment, **settings)
 
 
-def test_it_runs_as_a_program():
+def test_nano_runs_as_a_program():
     done = run_nano()
     assert (done.returncode, done.stderr) == (0, "")
     assert "'2 + 3 is 5.'" in done.stdout.splitlines()[-1]
@@ -698,7 +700,7 @@ class Streaming(nano.ChatOpenAI):
 """
 
 
-async def test_a_cost_limit_is_six_lines():
+async def test_a_cost_limit_requires_seven_lines():
     names = {"nano": nano}
     exec(COST_LIMIT, names)
     async with OpenAIDouble([calls(("add", {"a": 1, "b": 2}))] * 9) as server:
@@ -708,21 +710,21 @@ async def test_a_cost_limit_is_six_lines():
     assert len(COST_LIMIT.strip().splitlines()) == 7
 
 
-async def test_streaming_to_a_callback_is_a_model_of_one_method():
+async def test_a_model_with_one_method_streams_to_a_callback():
     import httpx
 
-    heard = []
-    names = {"nano": nano, "httpx": httpx, "json": json, "on_text": heard.append}
+    texts = []
+    names = {"nano": nano, "httpx": httpx, "json": json, "on_text": texts.append}
     exec(STREAMING, names)
     async with OpenAIDouble([calls(("add", {"a": 20, "b": 3})), "It is 23, I say."]) as server:
         agent = nano.Agent(llm=names["Streaming"]("m", server.base_url, "k"), tools=[add])
         assert (await agent.run("go")).text == "It is 23, I say."
-    assert len(heard) > 1
-    assert "".join(heard) == "It is 23, I say."
+    assert len(texts) > 1
+    assert "".join(texts) == "It is 23, I say."
     assert results_in(agent.log) == ["23"]
 
 
-def test_its_signatures_are_typed():
+def test_all_functions_of_nano_have_a_return_type():
     tree = ast.parse(NANO.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""@tool: schemas, validation, running, and what becomes of results and errors."""
+"""@tool: schemas, validation, execution, and the conversion of results and errors to text."""
 
 from __future__ import annotations
 
@@ -61,28 +61,28 @@ class Strict(BaseModel):
     tags: set[str]
 
 
-def properties(made: Tool) -> dict[str, Any]:
-    found: dict[str, Any] = made.parameters["properties"]
-    return found
+def properties(the_tool: Tool) -> dict[str, Any]:
+    result: dict[str, Any] = the_tool.parameters["properties"]
+    return result
 
 
-def problem(made: Tool, arguments: Any) -> str:
-    """What the model reads about wrong arguments."""
+def problem(the_tool: Tool, arguments: Any) -> str:
+    """Return the error message for invalid arguments."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     with pytest.raises(ToolError) as caught:
-        made.validate(text)
+        the_tool.validate(text)
     return str(caught.value)
 
 
-async def call(made: Tool, arguments: Any = None, **options: Any) -> Any:
+async def call(the_tool: Tool, arguments: Any = None, **options: Any) -> Any:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return await made.execute(made.validate(text), **options)
+    return await the_tool.execute(the_tool.validate(text), **options)
 
 
-# ---- making tools
+# ---- definition
 
 
-async def test_a_bare_decorator_takes_name_and_description_from_the_function() -> None:
+async def test_a_decorator_without_arguments_uses_the_name_and_docstring_of_the_function() -> None:
     @tool
     async def add(a: int, b: int = 2) -> int:
         """Adds two numbers.
@@ -106,16 +106,18 @@ async def test_a_bare_decorator_takes_name_and_description_from_the_function() -
     assert await add(1, b=2) == 3
 
 
-def test_options_are_kept_and_have_defaults() -> None:
+def test_options_are_attributes_with_defaults() -> None:
     options = {"ephemeral": True, "timeout": 2.5, "parallel": False, "idempotent": True}
-    given = tool("Says hi.", name="hi", **options)(ping.function)
+    custom = tool("Says hi.", name="hi", **options)(ping.function)
     other = tool(description="Says hi.", name="hi")(lambda: "hi")
-    assert (given.name, given.description) == (other.name, other.description) == ("hi", "Says hi.")
-    assert {name: getattr(given, name) for name in options} == options
+    assert (
+        (custom.name, custom.description) == (other.name, other.description) == ("hi", "Says hi.")
+    )
+    assert {name: getattr(custom, name) for name in options} == options
     for plain in (other, Tool("hi")):
-        asked = (*options, "read_only", "external")
-        assert [getattr(plain, name) for name in asked] == [0, None, True, False, False, False]
-    assert (given.__name__, given.__doc__) == ("ping", "Says pong.")
+        names = (*options, "read_only", "external")
+        assert [getattr(plain, name) for name in names] == [0, None, True, False, False, False]
+    assert (custom.__name__, custom.__doc__) == ("ping", "Says pong.")
     assert other.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -134,7 +136,7 @@ class Counter:
         return 2 * x
 
 
-async def test_a_method_is_a_tool_of_its_instance() -> None:
+async def test_a_decorated_method_is_bound_to_its_instance() -> None:
     one, two = Counter(), Counter()
     assert await call(one.up, {"by": 5}) == 5
     assert await call(one.up) == 6
@@ -161,7 +163,7 @@ async def test_lambdas_partials_and_callable_objects_can_be_tools() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ü", "x" * 65, "a\n"])
-def test_a_name_that_providers_refuse_is_refused(name: str) -> None:
+def test_a_name_that_providers_reject_is_an_error(name: str) -> None:
     with pytest.raises(ValueError, match="1 to 64 letters, digits"):
         Tool(name)
 
@@ -193,12 +195,14 @@ def unknown(sql: str, db: threading.Thread) -> None: ...
         (unknown, r"tool 'unknown': .* Inject it with Depends.*Thread"),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused_with_a_reason(function: Any, reason: str) -> None:
+def test_an_unsupported_signature_raises_type_error_with_the_reason(
+    function: Any, reason: str
+) -> None:
     with pytest.raises(TypeError, match=reason):
         tool(function)
 
 
-def test_names_have_to_be_unique_and_tools_to_be_tools() -> None:
+def test_duplicate_names_and_undecorated_functions_are_errors() -> None:
     by_name([Tool("a"), Tool("b")])
     with pytest.raises(ValueError, match=r"two tools named 'a'.*@tool\(name="):
         by_name([Tool("a"), Tool("b"), Tool("a")])
@@ -228,17 +232,17 @@ def test_names_have_to_be_unique_and_tools_to_be_tools() -> None:
         (RootModel[list[int]], [1], RootModel[list[int]]([1])),
     ],
 )
-def test_every_type_that_pydantic_knows_works(kind: Any, sent: Any, value: Any) -> None:
+def test_types_supported_by_pydantic_are_supported(kind: Any, sent: Any, value: Any) -> None:
     def f(arg: Any, other: int = 0) -> None: ...
 
     f.__annotations__["arg"] = kind
-    made = tool(f)
-    json.dumps(made.parameters, allow_nan=False)
-    assert made.parameters["required"] == ["arg"]
-    assert made.validate(json.dumps({"arg": sent})) == {"arg": value, "other": 0}
+    the_tool = tool(f)
+    json.dumps(the_tool.parameters, allow_nan=False)
+    assert the_tool.parameters["required"] == ["arg"]
+    assert the_tool.validate(json.dumps({"arg": sent})) == {"arg": value, "other": 0}
 
 
-async def test_defaults_stay_what_they_are() -> None:
+async def test_defaults_are_passed_unchanged() -> None:
     sentinel, infinite = object(), float("inf")
 
     @tool
@@ -247,7 +251,7 @@ async def test_defaults_stay_what_they_are() -> None:
 
     assert await call(f) == (sentinel, infinite, 4)
     assert "default" not in properties(f)["x"]
-    assert properties(f)["inf"]["default"] == "Infinity"  # which is valid JSON
+    assert properties(f)["inf"]["default"] == "Infinity"  # valid JSON
 
 
 def test_enums_literals_and_constraints_are_in_the_schema() -> None:
@@ -277,7 +281,7 @@ def test_enums_literals_and_constraints_are_in_the_schema() -> None:
     assert f.parameters["required"] == ["colour", "size"]
 
 
-async def test_a_parameter_may_have_any_name_and_titles_are_left_out() -> None:
+async def test_a_parameter_may_have_any_name_and_generated_titles_are_omitted() -> None:
     @tool
     def f(schema: int, json: int, _x: int, model_config: int, copy: int, args: int) -> Any:
         return [*locals().items()]
@@ -285,14 +289,14 @@ async def test_a_parameter_may_have_any_name_and_titles_are_left_out() -> None:
     @tool
     def save(title: str, node: Node, mapping: dict[str, str]) -> None: ...
 
-    given = dict(zip(properties(f), range(6), strict=True))
-    assert await call(f, given) == [*given.items()]
+    arguments = dict(zip(properties(f), range(6), strict=True))
+    assert await call(f, arguments) == [*arguments.items()]
     assert properties(save)["title"] == {"type": "string"}
     assert "title" not in {**save.parameters, **properties(save)["mapping"]}
     assert save.parameters["$defs"]["Node"]["properties"]["title"] == {"type": "string"}
 
 
-async def test_a_single_model_is_the_whole_object() -> None:
+async def test_the_fields_of_a_single_model_are_the_arguments() -> None:
     @tool
     async def move(to: Point) -> Point:
         return to
@@ -300,12 +304,12 @@ async def test_a_single_model_is_the_whole_object() -> None:
     assert set(properties(move)) == {"x", "y"}
     assert await call(move, {"x": "1"}) == Point(x=1)
     assert "x: Input should be" in problem(move, {"x": "?"})
-    assert plant.parameters["type"] == "object", "also one that contains itself"
+    assert plant.parameters["type"] == "object", "also a recursive model"
     tree = {"title": "a", "children": [{"title": "b"}]}
     assert plant.validate(json.dumps(tree)) == {"root": Node.model_validate(tree)}
 
 
-# ---- validating
+# ---- validation
 
 
 @tool
@@ -319,20 +323,20 @@ def ping() -> str:
 
 
 @pytest.mark.parametrize("arguments", ["", "  \n", "null", "{}", '"{}"', '""', '"null"'])
-def test_no_arguments_are_an_empty_object(arguments: str) -> None:
+def test_empty_arguments_are_read_as_an_empty_object(arguments: str) -> None:
     assert ping.validate(arguments) == {}
 
 
-def test_arguments_that_are_no_object_are_refused_by_position_and_never_by_the_blob() -> None:
-    for arguments, what in ("[]", "[]"), ("5", "5"), ("true", "True"):
-        assert problem(ping, arguments) == f"arguments must be a JSON object, not {what}"
+def test_errors_for_invalid_json_name_the_position_and_never_contain_the_text() -> None:
+    for arguments, shown in ("[]", "[]"), ("5", "5"), ("true", "True"):
+        assert problem(ping, arguments) == f"arguments must be a JSON object, not {shown}"
     text = problem(search, '{"query": "secret words", "limit"')
     assert "line 1 column 33" in text
     assert "secret" not in text
     assert "NaN" not in problem(search, '{"query": NaN}')
 
 
-def test_arguments_that_json_does_not_have_are_no_null() -> None:
+def test_nan_and_infinity_are_invalid_json_and_not_null() -> None:
     @tool
     def wait(seconds: float | None = None) -> None: ...
 
@@ -342,7 +346,7 @@ def test_arguments_that_json_does_not_have_are_no_null() -> None:
         assert ToolCall("1", "wait", text).parsed is None
 
 
-def test_each_wrong_field_gets_one_short_line() -> None:
+def test_each_invalid_field_is_reported_in_one_short_line() -> None:
     text = problem(search, {"limit": "abc" * 50, "tags": [1, "a"], "lmit": 1, "zzz": {}})
     assert text.splitlines() == [
         "query: Field required (got {'limit': 'abcabcabcabcabcabcabcabcabcab)",
@@ -360,16 +364,18 @@ def test_each_wrong_field_gets_one_short_line() -> None:
     ("arguments", "value"),
     [
         ('{"query": "a", "limit": "3"}', 3),
-        ('{"query": "a", "limit": null}', 10),  # a null for a default
+        ('{"query": "a", "limit": null}', 10),  # null instead of the default
         (json.dumps('{"query": "a", "limit": 3}'), 3),  # encoded twice
     ],
 )
-def test_what_models_write_instead_of_a_number_is_read(arguments: str, value: int) -> None:
+def test_numbers_in_strings_null_defaults_and_double_encoding_are_accepted(
+    arguments: str, value: int
+) -> None:
     assert search.validate(arguments) == {"query": "a", "limit": value, "tags": None}
     assert problem(search, {"query": 5}) == "query: Input should be a valid string (got 5)"
 
 
-def test_a_list_or_object_sent_as_a_string_is_decoded_where_a_string_will_not_do() -> None:
+def test_a_list_or_object_sent_as_a_string_is_decoded_if_a_string_is_invalid() -> None:
     @tool
     def f(
         text: str,
@@ -382,13 +388,13 @@ def test_a_list_or_object_sent_as_a_string_is_decoded_where_a_string_will_not_do
 
     strings = {"text": '{"x": 1}', "either": "[1]", "anything": "[1]"}
     sent = {"d": '{"a": "[1]"}', "box": '{"width": 2}', "points": '[{"x": 4}]'}
-    found = {"d": {"a": "[1]"}, "box": Box(2), "points": (Point(x=4),)}
-    assert f.validate(json.dumps(strings | sent)) == strings | found
-    told = "points: Input should be a valid array (got '[1')"
-    assert told in problem(f, strings | {"points": "[1"})
+    decoded = {"d": {"a": "[1]"}, "box": Box(2), "points": (Point(x=4),)}
+    assert f.validate(json.dumps(strings | sent)) == strings | decoded
+    message = "points: Input should be a valid array (got '[1')"
+    assert message in problem(f, strings | {"points": "[1"})
 
 
-def test_what_is_wrong_in_an_object_changes_no_argument_of_the_same_name() -> None:
+def test_an_error_in_an_object_does_not_affect_an_argument_of_the_same_name() -> None:
     @tool
     def plot(point: Point, x: str) -> None: ...
 
@@ -408,13 +414,13 @@ def test_what_is_wrong_in_an_object_changes_no_argument_of_the_same_name() -> No
         ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}),
     ],
 )
-def test_arguments_that_break_a_hand_written_schema_are_refused(
+def test_arguments_that_violate_a_hand_written_schema_are_errors(
     schema: Any, arguments: Any
 ) -> None:
     assert problem(Tool("order", parameters=schema), arguments)
 
 
-def test_arguments_that_fit_a_hand_written_schema_come_as_they_are() -> None:
+def test_arguments_that_match_a_hand_written_schema_are_unchanged() -> None:
     kinds: dict[str, Any] = {
         "text": {"type": "string"},
         "list": {"type": "array", "items": {"type": "integer"}},
@@ -442,10 +448,10 @@ json_values = st.recursive(
 
 
 @given(st.text() | json_values.map(json.dumps))
-def test_any_text_validates_or_is_a_tool_error(text: str) -> None:
-    for made in (search, ping, keep, plant):
+def test_any_arguments_are_valid_or_raise_tool_error(text: str) -> None:
+    for the_tool in (search, ping, keep, plant):
         with suppress(ToolError):
-            made.validate(text)
+            the_tool.validate(text)
 
 
 @tool
@@ -456,10 +462,12 @@ def keep(value: Any) -> None: ...
 def plant(root: Node) -> None: ...
 
 
-# ---- running
+# ---- execution
 
 
-async def test_a_plain_function_runs_in_a_daemon_thread_with_the_callers_context() -> None:
+async def test_a_synchronous_function_runs_in_a_daemon_thread_with_the_context_of_the_caller() -> (
+    None
+):
     @tool
     def who() -> tuple[str, bool]:
         name = user.get()
@@ -472,9 +480,7 @@ async def test_a_plain_function_runs_in_a_daemon_thread_with_the_callers_context
     assert user.get() == "ada"
 
 
-async def test_a_plain_function_of_the_application_runs_in_a_thread_and_an_async_one_does_not() -> (
-    None
-):
+async def test_call_function_runs_synchronous_functions_in_a_thread_and_others_not() -> None:
     async def here() -> int:
         return threading.get_ident()
 
@@ -482,38 +488,38 @@ async def test_a_plain_function_of_the_application_runs_in_a_thread_and_an_async
     assert await call_function(here) == threading.get_ident()
 
 
-async def test_a_cancel_that_meets_the_result_of_a_plain_function_comes_at_the_next_wait(
+async def test_a_cancellation_after_a_function_has_returned_is_raised_at_the_next_await(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def tell(*args: Any) -> None:
+    def notify(*args: Any) -> None:
         call_soon(*args)
-        told.set()
+        is_notified.set()
 
-    async def work_and_go_on() -> None:
-        results.append(await call_function(begun.set))
+    async def work_and_wait() -> None:
+        results.append(await call_function(started.set))
         await asyncio.Event().wait()
 
-    begun, told, results = threading.Event(), threading.Event(), list[Any]()
+    started, is_notified, results = threading.Event(), threading.Event(), list[Any]()
     loop = asyncio.get_running_loop()
     call_soon = loop.call_soon_threadsafe
-    monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
-    task = asyncio.create_task(work_and_go_on())
-    while not begun.is_set():
+    monkeypatch.setattr(loop, "call_soon_threadsafe", notify)
+    task = asyncio.create_task(work_and_wait())
+    while not started.is_set():
         await asyncio.sleep(0)
-    assert told.wait(5)  # the thread has told the event loop, which does not know yet
+    assert is_notified.wait(5)  # the thread has notified the event loop, which has not reacted yet
     task.cancel()
     await asyncio.wait([task], timeout=5)
     assert results == [None]
     assert task.cancelled()
 
 
-async def test_a_tool_that_does_not_say_what_it_does_fails() -> None:
+async def test_a_tool_without_execute_raises_not_implemented_error() -> None:
     assert repr(Tool("look")) == "Tool('look')"
     with pytest.raises(NotImplementedError):
         await Tool("look").execute({})
 
 
-async def test_forty_blocked_plain_tools_hold_up_nothing_else() -> None:
+async def test_forty_blocked_synchronous_tools_do_not_delay_another_tool() -> None:
     release = threading.Event()
     together = threading.Barrier(41)
 
@@ -532,7 +538,7 @@ async def test_forty_blocked_plain_tools_hold_up_nothing_else() -> None:
 # ---- results
 
 
-class Unshowable(Exception):
+class Unprintable(Exception):
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
 
@@ -562,30 +568,30 @@ cyclic.append(cyclic)
         ("x\ud800", "x\ufffd"),
         ({(1, 2): 3, None: 4, 5: 6}, '{"1,2":3,"None":4,"5":6}'),
         (cyclic, "[[...]]"),
-        ([Unshowable()], "<list>"),
+        ([Unprintable()], "<list>"),
         (ValueError("x"), "ValueError('x')"),
     ],
 )
-def test_a_result_is_shown_to_the_model_as_text(value: Any, text: str) -> None:
+def test_a_result_is_converted_to_text(value: Any, text: str) -> None:
     assert to_content(value, 1000) == text
     ToolMessage("1", "t", to_content(value, 1000))
 
 
-def test_parts_stay_parts() -> None:
+def test_text_and_image_parts_are_kept_in_results() -> None:
     image, text = ImagePart(url="https://example.org/a.png"), TextPart("text")
     assert to_content(image, 100) == (image,)
     assert to_content([image, "text", {"a": 1}], 100) == (image, text, TextPart('{"a":1}'))
     assert to_content((text,), 100) == (text,)
 
 
-def test_a_long_result_loses_its_middle() -> None:
+def test_a_long_result_is_truncated_in_the_middle() -> None:
     assert to_content("a" * 60 + "b" * 123_456 + "c" * 60, 120) == (
         "a" * 60 + "\n[... 123,456 characters omitted ...]\n" + "c" * 60
     )
     assert to_content("x" * 120, 120) == "x" * 120
 
 
-def test_the_limit_holds_for_all_texts_of_a_result_together() -> None:
+def test_the_limit_applies_to_the_total_text_of_a_result() -> None:
     content = to_content([TextPart("x" * 99_000) for _ in range(100)], 100_000)
     assert not isinstance(content, str)
     assert len(text_of(content)) < 100_200
@@ -603,16 +609,18 @@ def test_the_limit_holds_for_all_texts_of_a_result_together() -> None:
         (1, 20_000_001, 0),
     ],
 )
-def test_a_result_has_images_up_to_a_size(count: int, size: int, kept: int) -> None:
+def test_images_in_a_result_are_limited_by_their_total_size(
+    count: int, size: int, kept: int
+) -> None:
     images = [ImagePart(data=b"x" * size, media_type="image/png")] * count
     content = to_content([*images, "the end"], 100)
     assert [part for part in content if isinstance(part, ImagePart)] == images[:kept]
-    left_out = f"[{count - kept} more parts omitted: the result is too large.]"
+    omission = f"[{count - kept} more parts omitted: the result is too large.]"
     texts = [part.text for part in content if isinstance(part, TextPart)]
-    assert texts == (["the end", left_out] if kept < count else ["the end"])
+    assert texts == (["the end", omission] if kept < count else ["the end"])
 
 
-def test_an_image_in_its_url_weighs_as_much_and_a_text_that_fills_the_limit_is_the_last() -> None:
+def test_data_urls_count_as_images_and_parts_after_a_full_limit_are_omitted() -> None:
     short = TextPart("x" * 9), TextPart("y")
     assert to_content(short, 10) == short
     image = ImagePart(url="data:image/png;base64," + "x" * 20_000_000)
@@ -626,14 +634,14 @@ def test_an_image_in_its_url_weighs_as_much_and_a_text_that_fills_the_limit_is_t
 keys = st.text() | st.integers() | st.tuples(st.integers()) | st.none()
 anything: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.floats(), st.binary(), st.datetimes(), st.decimals())
-    | st.one_of(st.complex_numbers(), st.builds(Unshowable), st.text(st.characters()))
+    | st.one_of(st.complex_numbers(), st.builds(Unprintable), st.text(st.characters()))
     | st.sampled_from([print, Colour.RED, Colour, Path("x"), Point(x=1), cyclic]),
     lambda inner: st.lists(inner) | st.dictionaries(keys, inner),
 )
 
 
 @given(anything, st.integers(0, 100))
-def test_whatever_a_tool_returns_the_model_gets_valid_text(value: Any, limit: int) -> None:
+def test_any_result_of_a_tool_is_converted_to_valid_text(value: Any, limit: int) -> None:
     content = to_content(value, limit)
     assert isinstance(content, str)
     content.encode()
@@ -652,7 +660,7 @@ def test_whatever_a_tool_returns_the_model_gets_valid_text(value: Any, limit: in
         (ExceptionGroup("unhandled", [ValueError("inner")]), "ValueError: inner"),
         (ExceptionGroup("two", [ValueError("x"), KeyError(1)]), "ValueError: x; KeyError: 1"),
         (type("Odd", (Exception,), {"exceptions": None})("x"), "Odd: x"),
-        (Unshowable(), "Unshowable: <Unshowable>"),
+        (Unprintable(), "Unprintable: <Unprintable>"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (ValueError("x\ud800"), "ValueError: x\ufffd"),
     ],
@@ -661,7 +669,7 @@ def test_an_error_is_described_by_its_type_and_first_line(error: BaseException, 
     assert describe_error(error) == text
 
 
-def test_what_is_wrong_with_a_tool_is_said_of_the_name_that_it_was_given():
+def test_an_error_in_a_signature_contains_the_name_passed_to_the_decorator():
     with pytest.raises(TypeError, match="tool 'find': parameter 'what' needs a type annotation"):
 
         @tool("Find", name="find")
@@ -669,7 +677,7 @@ def test_what_is_wrong_with_a_tool_is_said_of_the_name_that_it_was_given():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_generator_as_a_result_is_a_list_or_an_error(fails):
+async def test_a_returned_generator_is_converted_to_a_list_or_an_error(fails):
     @tool
     def rows() -> object:
         """List rows."""
@@ -690,7 +698,7 @@ async def test_a_generator_as_a_result_is_a_list_or_an_error(fails):
     )
 
 
-def test_a_schema_that_is_nested_too_deeply_is_an_error_that_names_the_tool():
+def test_a_schema_nested_too_deeply_is_an_error_with_the_name_of_the_tool():
     schema = {"type": "string"}
     for _ in range(300):
         schema = {"type": "object", "properties": {"a": schema}}
