@@ -1,4 +1,4 @@
-"""First mistakes of people who know another library: each error names what to write."""
+"""Common mistakes of users of other libraries: each error names the remedy."""
 
 import re
 import time
@@ -50,7 +50,7 @@ class Guarded(Approval, Agent):
     tools = (tool(undecorated),)
 
 
-SETTINGS = {  # a setting in another library's words, and what the message names
+SETTINGS = {  # settings of other libraries, and the settings in the message
     "model": "llm=",
     "model_name": "llm=",
     "instructions": "system_prompt=",
@@ -197,7 +197,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_setting_in_other_words_names_the_right_one(name):
+def test_the_error_for_a_setting_of_another_library_names_the_correct_setting(name):
     with pytest.raises(TypeError) as caught:
         agent(**{name: 1})
     assert SETTINGS[name] in str(caught.value)
@@ -210,7 +210,7 @@ def test_an_error_names_all_unknown_settings_in_their_order():
 
 
 @pytest.mark.parametrize("name", MODEL_PARAMETERS)
-def test_a_models_parameter_in_other_words_names_the_right_one(name):
+def test_the_error_for_a_parameter_of_another_library_names_the_correct_parameter(name):
     with pytest.raises(TypeError) as caught:
         openai(**{name: 1})
     assert MODEL_PARAMETERS[name] in str(caught.value)
@@ -218,26 +218,26 @@ def test_a_models_parameter_in_other_words_names_the_right_one(name):
 
 
 @pytest.mark.parametrize("name", AGENT_ATTRIBUTES)
-def test_a_method_in_other_words_names_the_right_one(name):
+def test_the_error_for_a_method_of_another_library_names_the_correct_method(name):
     with pytest.raises(AttributeError, match=f"Agent has no attribute {name}: ") as caught:
         getattr(agent(), name)
     assert AGENT_ATTRIBUTES[name] in str(caught.value)
 
 
 @pytest.mark.parametrize("name", IMPORTS)
-def test_an_import_in_other_words_names_the_right_one(name):
+def test_the_error_for_an_import_of_another_library_names_the_correct_import(name):
     with pytest.raises(ImportError, match=f"agentloop does not export {name}: ") as caught:
         exec(f"from agentloop import {name}")
     assert IMPORTS[name] in str(caught.value)
 
 
 @pytest.mark.parametrize(("module", "name"), DOTTED)
-def test_a_dotted_name_of_the_readme_names_its_module(module, name):
+def test_the_error_for_an_import_of_a_part_from_agentloop_names_its_module(module, name):
     with pytest.raises(ImportError, match=f"{name}: it is in agentloop.{module}$"):
         exec(f"from agentloop import {name}")
 
 
-def test_a_module_that_an_error_names_has_the_name():
+def test_modules_in_error_messages_define_the_imported_names():
     lines = IMPORT_WORDS.splitlines()
     for names, remedy in zip(lines[::2], lines[1::2], strict=True):
         if " it is in " in remedy:
@@ -245,7 +245,7 @@ def test_a_module_that_an_error_names_has_the_name():
             assert all(hasattr(module, name) for name in names.split())
 
 
-def test_names_of_other_libraries_are_no_names_of_this_one():
+def test_names_of_other_libraries_do_not_exist_in_agentloop():
     for words, names in {
         vocabulary.ATTRIBUTE_WORDS: set(dir(agent())),
         IMPORT_WORDS: {*agentloop.__all__, *agentloop.RENAMED, *agentloop.RECIPES},
@@ -255,7 +255,7 @@ def test_names_of_other_libraries_are_no_names_of_this_one():
         assert len(other_names) == len({*other_names})
 
 
-def test_other_unknown_attributes_have_the_message_of_python():
+def test_the_error_for_other_unknown_attributes_is_the_message_of_python():
     class Broken(Agent):
         @property
         def broken(self) -> int:
@@ -268,21 +268,23 @@ def test_other_unknown_attributes_have_the_message_of_python():
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_first_mistake_names_what_to_write(mistake):
+def test_the_error_for_a_common_mistake_names_the_remedy(mistake):
     attempt, remedy = MISTAKES[mistake]
     with pytest.raises((TypeError, ValueError, IndexError)) as caught:
         attempt()
     assert remedy in str(caught.value)
 
 
-def test_values_of_unknown_parameters_are_not_shown():
+def test_errors_do_not_contain_values_of_unknown_parameters():
     with pytest.raises(TypeError) as caught:
         ChatOpenAI("m", **{"openai_api_key": "sk-secret"})
     assert "sk-secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("model", [ChatAnthropic, ChatGoogle, ChatOpenAI])
-def test_a_missing_key_names_its_variable_and_the_keys_that_are_set(model, monkeypatch):
+def test_the_error_for_a_missing_key_names_its_variable_and_other_keys_that_are_set(
+    model, monkeypatch
+):
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     own = model.key_variables[-1]
@@ -295,19 +297,19 @@ def test_a_missing_key_names_its_variable_and_the_keys_that_are_set(model, monke
         model("m")
 
 
-def test_a_key_for_another_provider_is_not_shown():
+def test_the_error_for_a_key_of_another_provider_does_not_contain_the_key():
     with pytest.raises(ValueError, match="api_key") as caught:
         ChatOpenAI("m", api_key="sk-ant-secret")
     assert "secret" not in str(caught.value)
 
 
-def test_other_servers_serve_models_of_any_name_with_any_key():
+def test_other_servers_accept_any_model_name_and_any_key():
     url = "http://localhost:4000/v1"
     assert ChatOpenAI("claude-sonnet-5", base_url=url, api_key="sk-ant-1").model
     assert ChatAnthropic("gpt-5", base_url=url, api_key="sk-proj-1").model
 
 
-async def test_a_coroutine_that_a_tool_returns_is_awaited():
+async def test_a_coroutine_returned_by_a_tool_is_awaited():
     async def look_up() -> str:
         return "found"
 
@@ -344,7 +346,7 @@ WRONG_ORDER: dict[str, tuple[type[Loop], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG_ORDER)
-def test_a_mixin_on_the_right_of_agent_has_its_effect(name):
+def test_a_mixin_listed_after_agent_is_effective(name):
     mixin, settings, stop_reason = WRONG_ORDER[name]
     wrong = type("Wrong", (Agent, mixin), {})
     turns = [call("undecorated", a=1)] * 4

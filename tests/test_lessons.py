@@ -19,9 +19,9 @@ FOLDER = ROOT / "examples" / "lessons"
 LESSONS = {path.name.partition("_")[0]: path for path in sorted(FOLDER.glob("[0-9]*.py"))}
 SOLUTIONS = {number: FOLDER / "solutions" / path.name for number, path in LESSONS.items()}
 README, TEACHING = ((FOLDER / f"{name}.md").read_text("utf-8") for name in ("README", "TEACHING"))
-BY_HAND = ["01", "02", "03", "04"]  # without 1b, which is aside
+BY_HAND = ["01", "02", "03", "04"]  # without the optional lesson 1b
 STANDARD = {*BY_HAND, "01b", "04b", "05", "16"}  # import nothing but the standard library
-BUILD = {"06", "06b", "06c"}  # and these pydantic, too
+BUILD = {"06", "06b", "06c"}  # import pydantic in addition
 PAGES = {
     "04b": 90,
     "05": 120,
@@ -29,11 +29,11 @@ PAGES = {
     "06b": 180,
     "06c": 290,
     "18": 110,
-}  # lines; others have 80
+}  # lines; the limit of other lessons is 80
 CHECK = runpy.run_path(str(FOLDER / "check.py"))
 ADDED, REMOVED = 27, 13  # lines from one lesson to the next, docstrings and blank lines included
 
-# What a lesson prints, in this order; the notebook has what 1 to 6 print.
+# Texts that a lesson prints, in this order; the notebook contains the outputs of 1 to 6.
 POINTS = r"""
 04b You receive 1 messages. The last one: {"role": "user"
 04b Your reply (a call starts with: stock): stock {"item": "eggs"}
@@ -160,20 +160,20 @@ each_lesson = pytest.mark.parametrize("number", LESSONS)
 
 
 def python(*arguments):
-    """Runs a python that knows of no key, whatever the environment holds."""
+    """Run Python without the keys of the environment."""
     environment = {name: v for name, v in os.environ.items() if not CHECK["MODELS"].match(name)}
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     )
     command = [sys.executable, "-W", "error", *arguments]
     out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
-    out["stdin"] = subprocess.DEVNULL  # nobody types
+    out["stdin"] = subprocess.DEVNULL  # no input
     return subprocess.run(command, env=environment, timeout=200, **out)
 
 
 @cache
 def all_printed():
-    """What all programs print, in one process, which has no network."""
+    """Return the output of all programs, run in one process without a network."""
     programs = [*LESSONS.values(), *SOLUTIONS.values()]
     done = python("-c", OFFLINE, *programs)
     assert done.returncode == 0, done.stdout
@@ -190,7 +190,7 @@ def tree(path):
 
 
 def imports(path):
-    """The top-level packages that a file imports, anywhere in it."""
+    """Return the top-level packages imported anywhere in a file."""
     nodes = list(ast.walk(tree(path)))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
@@ -198,7 +198,7 @@ def imports(path):
 
 
 @each_lesson
-def test_a_lesson_prints_its_point(number):
+def test_a_lesson_prints_its_points(number):
     at, text = 0, printed(number)
     for point in re.findall(rf"^{number} (.*)$", POINTS, re.M):
         sentence = point.replace(r"\n", "\n")
@@ -208,7 +208,7 @@ def test_a_lesson_prints_its_point(number):
 
 
 @each_lesson
-def test_a_lesson_is_short_and_begins_with_a_problem_and_a_task(number):
+def test_a_lesson_is_short_and_states_a_problem_and_a_task(number):
     lesson, solution = LESSONS[number], SOLUTIONS[number]
     text = ast.get_docstring(tree(lesson)) or ""
     assert text.startswith("Problem: ")
@@ -223,7 +223,7 @@ def test_a_lesson_is_short_and_begins_with_a_problem_and_a_task(number):
     assert ("agentloop" in imports(lesson)) == (number not in STANDARD | BUILD)
 
 
-def test_a_lesson_by_hand_is_the_previous_plus_a_few_lines():
+def test_each_lesson_without_the_package_adds_a_few_lines_to_the_previous_lesson():
     texts = [LESSONS[number].read_text(encoding="utf-8").splitlines() for number in BY_HAND]
     for before, after in pairwise(texts):
         changes = [line[:2] for line in difflib.ndiff(before, after)]
@@ -231,18 +231,18 @@ def test_a_lesson_by_hand_is_the_previous_plus_a_few_lines():
         assert changes.count("- ") <= REMOVED
 
 
-def test_the_class_of_lesson_5_holds_the_conversation_of_lesson_4():
+def test_the_class_of_lesson_5_produces_the_conversation_of_lesson_4():
     def conversation(number):
         return re.findall(r"^{.*$", printed(number), re.M)
 
     assert conversation("05") == conversation("04") != []
 
 
-# ---- the path: the functions of each lesson are in the next, and those of the last in nano.py
+# ---- the path: each lesson contains the functions of the previous lesson; nano.py comes last
 
 NANO = FOLDER.parent / "nano.py"
 PATH = [LESSONS[number] for number in ("01", "02", "03", "04", "05", "06", "06b", "06c")] + [NANO]
-CHANGES = {  # by file: what it does in another way than the file before it
+CHANGES = {  # by file: functions that differ from the previous file
     "02": {"run"},
     "03": {"run"},
     "04": {"run"},
@@ -253,8 +253,8 @@ CHANGES = {  # by file: what it does in another way than the file before it
     | {f"Loop.{name}" for name in ("run", "context", "call_model", "call_tools", "call_tool")},
     "nano": {"Loop.call_tools", "Loop.call_tool", "Tool.__post_init__", "Tool.execute", "view"},
 }
-LEAVES = {  # and what it has no more
-    "05": {"run"},  # which is a method now
+LEAVES = {  # and functions of the previous file that are missing
+    "05": {"run"},  # now a method
     "06": {"recipe", "Verbose.call_tool"},
     "06c": {"reply_with", "model", "two_runs", "Loop.__init__"},
     "nano": {"stock"},
@@ -262,7 +262,7 @@ LEAVES = {  # and what it has no more
 
 
 class Bare(ast.NodeTransformer):
-    """Leaves out annotations, docstrings, and whether a function is async."""
+    """Removes annotations, docstrings and async from functions."""
 
     def visit_FunctionDef(self, node):
         self.generic_visit(node)
@@ -282,7 +282,7 @@ class Bare(ast.NodeTransformer):
 
 
 def functions(path):
-    """The functions and methods of a file, by name, as text without annotations."""
+    """Return the functions and methods of a file by name, as text without annotations."""
     sources = {}
     for node in tree(path).body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
@@ -296,7 +296,7 @@ def functions(path):
 
 
 @pytest.mark.parametrize(("before", "after"), [*pairwise(PATH)], ids=lambda path: path.stem)
-def test_each_step_of_the_path_has_the_functions_of_the_step_before(before, after):
+def test_each_lesson_on_the_path_to_nano_keeps_the_functions_of_the_previous_lesson(before, after):
     name = after.stem.partition("_")[0]
     old, new = functions(before), functions(after)
     assert old.keys() - new.keys() == LEAVES.get(name, set())
@@ -305,11 +305,11 @@ def test_each_step_of_the_path_has_the_functions_of_the_step_before(before, afte
     } == CHANGES[name]
 
 
-def test_the_loop_that_runs_on_a_real_model_is_that_of_lesson_4():
+def test_the_loop_with_a_real_model_is_identical_to_the_loop_of_lesson_4():
     assert functions(LESSONS["04b"])["run"] == functions(LESSONS["04"])["run"]
 
 
-def test_most_of_nano_is_in_the_lesson_before_it():
+def test_most_functions_of_nano_are_in_the_last_lesson_before_nano():
     most, nano = functions(LESSONS["06c"]), functions(NANO)
     same = {name for name in most if nano.get(name) == most[name]}
     assert len(same) >= 20
@@ -320,17 +320,17 @@ def test_most_of_nano_is_in_the_lesson_before_it():
     assert f"{lines} lines" in README
 
 
-def test_the_printed_page_has_what_the_lessons_print():
+def test_the_page_of_outputs_contains_the_output_of_each_lesson():
     make = runpy.run_path(str(FOLDER / "make_printed.py"))
     written = make["PAGE"].read_text(encoding="utf-8")
     for number, path in LESSONS.items():
         section = written.partition(f"\n## {path.stem}\n\n```text\n")[2].partition("```\n\n##")[0]
         output = make["without_places"](printed(number))
-        if number not in ("15", "16"):  # a traceback, and how many parts there are
+        if number not in ("15", "16"):  # outputs with a traceback or the number of parts
             assert section.removesuffix("```\n") == output, "run examples/lessons/make_printed.py"
 
 
-async def test_the_notebook_is_the_lessons_1_to_6c_and_its_cells_print_what_they_print(monkeypatch):
+async def test_the_notebook_contains_the_lessons_1_to_6c_and_their_outputs(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     make = runpy.run_path(str(FOLDER / "make_notebook.py"))
     written = make["NOTEBOOK"].read_text(encoding="utf-8")
@@ -344,7 +344,9 @@ async def test_the_notebook_is_the_lessons_1_to_6c_and_its_cells_print_what_they
     ("number", "line", "instead", "expected", "unexpected"),
     re.findall(r"^(\d+[bc]?) (.*) -> (.*)\n\+ (.*)\n- (.*)", TRIED.replace(r"\n", "\r"), re.M),
 )
-def test_what_is_tried_does_what_is_said(number, line, instead, expected, unexpected, tmp_path):
+def test_a_suggested_change_of_a_lesson_has_the_described_effect(
+    number, line, instead, expected, unexpected, tmp_path
+):
     text = LESSONS[number].read_text(encoding="utf-8")
     line, instead = (part.replace("\r", "\n") for part in (line, instead))
     assert text.count(line) == 1
@@ -355,7 +357,7 @@ def test_what_is_tried_does_what_is_said(number, line, instead, expected, unexpe
     assert unexpected not in output
 
 
-def test_the_model_is_real_where_there_is_a_key_and_never_in_these_tests(monkeypatch):
+def test_a_key_selects_a_real_model_and_these_tests_never_use_one(monkeypatch):
     lesson = runpy.run_path(str(LESSONS["14"]))
     assert set(lesson["MODELS"]) == {*KEYS, "OPENAI_BASE_URL"}
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
@@ -372,7 +374,7 @@ def test_the_model_is_real_where_there_is_a_key_and_never_in_these_tests(monkeyp
 
 
 @each_lesson
-def test_check_takes_what_solves_the_task_and_says_of_the_lesson_what_is_missing(number):
+def test_check_accepts_the_solution_and_gives_advice_for_the_unchanged_lesson(number):
     exercise = number.lstrip("0")
     assert CHECK["lacking"](exercise, all_printed()[SOLUTIONS[number]]) is None
     advice = CHECK["lacking"](exercise, printed(number))
@@ -389,19 +391,19 @@ WAYS = re.findall(r"^(\d+[bc]?) ([+-]) (.*(?:\n(?!\d+[bc]? [+-] ).*)*)", TASKS, 
 
 
 @pytest.mark.parametrize(("number", "sign", "output"), WAYS)
-def test_check_takes_what_is_right_however_it_is_printed(number, sign, output):
+def test_check_accepts_correct_outputs_in_any_format(number, sign, output):
     advice = CHECK["lacking"](number, output + "\n")
     assert (advice is None) == (sign == "+"), advice
 
 
-def test_each_task_was_tried_in_three_right_ways_and_two_wrong_ones():
+def test_each_task_has_three_correct_and_two_wrong_example_outputs():
     for number in CHECK["TASKS"]:
         signs = [sign for task, sign, _ in WAYS if task == number]
         assert signs.count("+") >= 3
         assert signs.count("-") >= 2
 
 
-def test_check_runs_a_file_and_says_what_is_wrong_with_it(tmp_path):
+def test_check_runs_a_file_and_explains_the_problem(tmp_path):
     broken, endless = tmp_path / "broken.py", tmp_path / "endless.py"
     broken.write_text("print(1 / 0)\n", encoding="utf-8")
     endless.write_text("while True: pass\n", encoding="utf-8")
@@ -420,7 +422,7 @@ def test_check_runs_a_file_and_says_what_is_wrong_with_it(tmp_path):
     assert CHECK["check"]("2", endless) == (False, advice)
 
 
-def test_there_is_an_hour_and_a_half_of_lessons_and_a_task_for_each():
+def test_the_lessons_take_90_minutes_and_each_has_a_task():
     rows = re.findall(r"^\| (\d+) \| \[(\w+)\]\((\w+)\.py\) \| .+ \|$", README, flags=re.M)
     assert sum(int(minutes) for minutes, _, _ in rows) == 90
     names = [path.stem for path in LESSONS.values()]

@@ -73,7 +73,7 @@ def killed_during_replacement(folder, kept, kill_at):
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_killed_replacement_is_complete_or_has_not_begun(seed, tmp_path):
+def test_a_killed_replacement_is_complete_or_has_no_effect(seed, tmp_path):
     chance = random.Random(seed)
     paid = []
 
@@ -105,7 +105,7 @@ def test_a_killed_replacement_is_complete_or_has_not_begun(seed, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_deleted_records_are_gone_from_the_file_and_no_call_runs_twice(seed, tmp_path):
+def test_deleted_records_are_absent_from_the_file_and_no_call_runs_twice(seed, tmp_path):
     chance = random.Random(seed)
     paid = []
 
@@ -140,7 +140,7 @@ def test_deleted_records_are_gone_from_the_file_and_no_call_runs_twice(seed, tmp
     again.close()
 
 
-def test_summaries_keep_their_place_when_records_are_deleted_or_replaced():
+def test_summaries_keep_their_position_when_records_are_deleted_or_replaced():
     agent = Agent(llm=ScriptedModel())
     messages = [UserMessage(f"message {n}") for n in range(8)]
     agent.log.replace([*messages[:6], Summary("in short", 4), *messages[6:]])
@@ -172,7 +172,7 @@ async def test_history_does_not_change_during_a_run():
     assert await agent.query("x") == "ok"
 
 
-def test_a_full_disk_leaves_the_log_and_the_file_as_they_were(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_log_and_the_file_unchanged(tmp_path, monkeypatch):
     agent = session(tmp_path, "ok")
     agent.run_sync("x")
     before, text = [*agent.log], (tmp_path / "s.jsonl").read_bytes()
@@ -224,7 +224,7 @@ class Interrupted(Conversation):
             raise KeyboardInterrupt
 
 
-def test_a_fold_that_was_interrupted_starts_over():
+def test_an_interrupted_fold_starts_over():
     agent = Agent(llm=ScriptedModel())
     messages = [UserMessage(f"message {n}") for n in range(6)]
     agent.log.replace(messages)
@@ -249,7 +249,7 @@ def test_a_fork_of_the_whole_log_processes_no_record_again(monkeypatch):
     assert twin.messages == agent.messages
 
 
-def test_a_fold_is_a_class_so_that_no_lambda_stays_in_the_cache():
+def test_a_fold_must_be_a_class_so_that_the_cache_keeps_no_lambdas():
     agent = Agent(llm=ScriptedModel())
     with pytest.raises(TypeError, match="Fold"):
         agent.fold(lambda log: Fold(log))
@@ -263,7 +263,7 @@ def test_a_message_whose_record_was_deleted_is_not_delivered_again():
     assert "password" not in str([request.messages for request in agent.llm.requests])
 
 
-def test_sessions_in_a_database_replace_their_records_too(tmp_path):
+def test_a_session_in_a_database_replaces_its_records_too(tmp_path):
     recipe = load("sqlite_sessions")
     database = recipe.Database(tmp_path / "all.db")
     settings = {"session": "s", "database": database}

@@ -1,4 +1,4 @@
-"""Records: what goes to JSON comes back, whatever it is."""
+"""Records: conversion to JSON and back without loss."""
 
 import json
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ records = st.one_of(
 
 @example(UserMessage([FilePart(data=b"\xff", media_type="image/png")]))
 @given(records)
-def test_every_record_comes_back_from_its_line(record):
+def test_every_record_is_restored_from_its_line(record):
     line = dump_record(record)
     assert b"\n" not in line
     json.loads(line)  # strict JSON, for other readers too
@@ -84,7 +84,7 @@ def test_every_record_comes_back_from_its_line(record):
     assert dump_record(again) == line
 
 
-def test_unknown_fields_records_and_parts_survive_at_every_level():
+def test_unknown_fields_records_and_parts_are_preserved_at_every_level():
     data = {
         "type": "assistant",
         "content": "x",
@@ -92,7 +92,7 @@ def test_unknown_fields_records_and_parts_survive_at_every_level():
         "usage": {"input_tokens": 1, "extra": {"audio_tokens": 9}},
         "extra": {"mood": "good"},
     }
-    assert to_dict(from_dict(data)) == data, "and no field at its default is written"
+    assert to_dict(from_dict(data)) == data, "fields with their default are not written"
     newer_call = {"id": "1", "name": "x", "mood": "good"}
     reply = from_dict({"type": "assistant", "tool_calls": [newer_call]})
     assert reply.tool_calls[0].extra == {"mood": "good"}
@@ -104,7 +104,7 @@ def test_unknown_fields_records_and_parts_survive_at_every_level():
     assert dump_record(load_record(line)) == line
 
 
-def test_a_summary_of_an_older_version_is_read_under_the_old_name_of_its_field():
+def test_a_summary_is_read_with_the_field_name_of_an_older_version():
     old = load_record(b'{"type":"summary","at":1.0,"content":"x","keep":3}')
     assert old == Summary("x", 3, at=1.0)
     assert load_record(dump_record(old)) == old
@@ -126,7 +126,7 @@ def test_a_summary_of_an_older_version_is_read_under_the_old_name_of_its_field()
         b'{"type":"decision","call_id":"1","allowed":1}',
     ],
 )
-def test_a_line_that_is_no_record_is_a_value_error(line):
+def test_a_line_without_a_valid_record_raises_value_error(line):
     with pytest.raises(ValueError, match=r".+"):
         load_record(line)
 
@@ -144,7 +144,7 @@ def test_an_attachment_that_is_no_address_is_refused_and_the_message_says_how_to
     ("broken", "clean"),
     [("a\ud800b", "a\ufffdb"), ("\ud83d\ude00", "😀"), ("\udc00", "\ufffd"), ("é", "é")],
 )
-def test_text_is_valid_utf_8_from_the_start(broken, clean):
+def test_lone_surrogates_in_texts_are_replaced_at_construction(broken, clean):
     assert clean_text(broken) == clean
     assert UserMessage(broken).text == clean
     assert AssistantMessage(broken, thinking=broken).thinking == clean
@@ -166,45 +166,45 @@ def test_text_is_valid_utf_8_from_the_start(broken, clean):
         RunEnd("completed", at=0, text="4711"),
     ],
 )
-def test_what_is_long_or_secret_or_differs_each_time_is_not_printed(record):
+def test_a_repr_omits_fields_that_are_long_secret_or_variable(record):
     assert "4711" not in repr(record)
 
 
-def test_messages_are_equal_however_long_they_took_and_whoever_answered():
+def test_equality_of_messages_ignores_durations_and_the_name_of_the_model():
     assert AssistantMessage("hi", model="large", seconds=1.5) == AssistantMessage("hi")
     assert ToolMessage("1", "pay", "ok", seconds=1.5) == ToolMessage("1", "pay", "ok")
     assert RunEnd("completed", at=0, text="hi") == RunEnd("completed", at=0)
 
 
-def test_records_can_be_in_a_set_whatever_the_provider_and_the_application_put_into_them():
+def test_records_with_any_data_of_providers_and_applications_are_hashable():
     reply = AssistantMessage("hi", raw=[{"type": "text"}], extra={"tags": []})
     assert {reply, replace(reply, raw=None), UserMessage("hi", extra={"tags": []})}
     assert {Citation(raw={}), Usage(extra={}), Unknown({}), RunStart(tools=[["pay", "", {}]])}
 
 
-def test_arguments_that_are_no_text_are_refused_where_the_call_is_made():
+def test_tool_call_rejects_arguments_of_another_type_than_text():
     with pytest.raises(TypeError, match="json.dumps"):
         ToolCall("1", "pay", {"amount": 5})
 
 
-def test_a_model_of_ones_own_may_hand_over_null_and_lists():
+def test_messages_accept_none_and_lists_from_custom_models():
     assert AssistantMessage(None, None) == AssistantMessage("", ())
     call, source = ToolCall("1", "pay"), Citation("https://example.org")
     reply = AssistantMessage("", [call], citations=[source])
     assert {reply} == {AssistantMessage("", (call,), citations=(source,))}
 
 
-def test_a_fresh_record_says_nothing_that_nobody_told_it():
+def test_a_new_record_has_empty_defaults_and_is_immutable():
     result = ToolMessage("1", "pay", "ok")
     assert (result.is_error, result.ephemeral, result.origin) == (False, 0, "tool")
     assert SideRequest().tool_calls == 0
     assert (Citation().start, Citation().end) == (0, 0)
-    for each in (result, SideRequest(), Result(), Usage()):
+    for record in (result, SideRequest(), Result(), Usage()):
         with pytest.raises(AttributeError):
-            each.extra = {"changed": True}
+            record.extra = {"changed": True}
 
 
-def test_a_stop_without_a_text_is_described_by_its_reason():
+def test_the_message_of_a_stop_without_a_text_is_its_reason():
     assert str(Stop("limit:x")) == "limit:x"
     assert str(Stop("limit:x", "Too much.")) == "Too much."
     assert TaskComplete("It is 5.").message == "It is 5."
@@ -213,13 +213,13 @@ def test_a_stop_without_a_text_is_described_by_its_reason():
 @pytest.mark.parametrize(
     "arguments", ["", " ", "null", "[]", '"x"', "5", '{"a":', "{'a': 1}", "[" * 10**5]
 )
-def test_arguments_are_kept_as_the_model_wrote_them_and_parsed_if_they_are_an_object(arguments):
+def test_arguments_are_kept_verbatim_and_parsed_only_if_they_are_an_object(arguments):
     call = ToolCall("1", "x", arguments)
     assert (call.arguments, call.parsed) == (arguments, None)
     assert ToolCall("1", "x", ' {"b": 1,\n"a":2} ').parsed == {"b": 1, "a": 2}
 
 
-def test_usage_adds_up_and_counts_nothing_twice():
+def test_usages_are_added_and_total_tokens_count_no_token_twice():
     total = Usage(50, 20, 30, 10, 5) + Usage(1, 2, 3, 4, 6)
     assert total == Usage(51, 22, 33, 14, 11)
     assert total.total_tokens == 73
@@ -228,7 +228,7 @@ def test_usage_adds_up_and_counts_nothing_twice():
 @pytest.mark.parametrize(
     "wrong", [{}, {"url": "u", "data": b"", "media_type": "image/png"}, {"data": b"x"}]
 )
-def test_parts_say_what_they_need(wrong):
+def test_errors_for_invalid_parts_list_the_required_arguments(wrong):
     with pytest.raises(ValueError, match="Part takes .*url=.*data=.*media_type="):
         FilePart(**wrong)
     with pytest.raises(TypeError, match="content .*TextPart"):
@@ -236,14 +236,14 @@ def test_parts_say_what_they_need(wrong):
 
 
 @pytest.mark.parametrize("field", ["raw", "extra"])
-def test_what_is_no_json_is_refused(field):
+def test_data_that_is_not_json_is_an_error(field):
     with pytest.raises(ValueError, match="object"):
         dump_record(AssistantMessage("x", **{field: {"x": object()}}))
 
 
 @dataclass(frozen=True, slots=True)
 class Progress(Mark):
-    """A mark of the application, with names that fields of ours have, too."""
+    """A log entry of an application, with field names that the package also uses."""
 
     message: str = ""
     data: dict | None = None
@@ -251,38 +251,38 @@ class Progress(Mark):
     usage: list | None = None
 
 
-def test_the_fields_of_a_mark_of_ones_own_come_back_whatever_their_names():
+def test_fields_of_a_custom_log_entry_are_restored_regardless_of_their_names():
     mark = Progress("half", {"type": "user"}, 3, [1])
     assert load_record(dump_record(mark)) == mark
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Mark):
-    """A mark of the application, around a message."""
+class Received(Mark):
+    """A log entry of an application that contains a message."""
 
     message: UserMessage
     data: bytes = b""
 
 
-def test_a_mark_of_ones_own_may_hold_a_message_and_bytes():
-    mark = Heard(UserMessage(["hi", TextPart("ho")], "sent", "7"), b"\xff")
+def test_a_custom_log_entry_may_contain_a_message_and_bytes():
+    mark = Received(UserMessage(["hi", TextPart("ho")], "sent", "7"), b"\xff")
     assert load_record(dump_record(mark)) == mark
 
 
 @dataclass(frozen=True, slots=True)
 class Paid(Mark):
-    """A mark of the application, with tokens."""
+    """A log entry of an application that contains a usage."""
 
     used: Usage | None
 
 
-def test_tokens_in_a_mark_of_ones_own_keep_what_a_later_version_counts():
+def test_usage_in_a_custom_log_entry_keeps_counts_of_later_versions():
     line = b'{"type":"paid","at":1.0,"used":{"input_tokens":3,"video_tokens":5}}'
     assert load_record(line).used == Usage(3, extra={"video_tokens": 5})
     assert load_record(dump_record(Paid(None, at=1.0))) == Paid(None, at=1.0)
 
 
-def test_extra_is_the_applications_and_never_becomes_a_field():
+def test_keys_in_extra_never_become_fields():
     message = UserMessage("x", extra={"hidden": True, "origin": "nudge", "type": "assistant"})
     assert load_record(dump_record(message)) == message
 

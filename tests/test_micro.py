@@ -40,7 +40,7 @@ class Careful(micro.Approval, nano.Agent):
     requires_approval = staticmethod(lambda name, arguments: name == "pay")
 
 
-class Kept(micro.Session, nano.Agent):
+class Saved(micro.Session, nano.Agent):
     """Only a session."""
 
 
@@ -106,7 +106,7 @@ async def test_a_rate_limit_is_retried_and_a_bad_request_is_not(wire):
 
 
 @wires
-async def test_a_stream_that_breaks_is_an_error_and_the_next_prompt_works(wire):
+async def test_a_broken_stream_is_an_error_and_the_next_prompt_works(wire):
     double = MODELS[wire][0]
     whole = double.frames
 
@@ -122,7 +122,7 @@ async def test_a_stream_that_breaks_is_an_error_and_the_next_prompt_works(wire):
         assert (await agent.run("again")).text == "fine"
 
 
-async def test_leaving_the_stream_cancels_the_run():
+async def test_closing_the_stream_cancels_the_run():
     stopped = asyncio.Event()
 
     @nano.tool("Wait.")
@@ -170,7 +170,7 @@ async def test_a_summary_and_its_calls_which_do_not_run_are_not_streamed():
 # ---- approval
 
 
-async def test_no_call_of_the_turn_runs_before_every_decision():
+async def test_no_call_in_a_turn_runs_until_every_pending_approval_is_decided():
     ledger = []
     turn = [nano.call("pay", amount=1), nano.call("pay", amount=2), nano.call("add", a=1, b=1)]
     agent = Careful(llm=nano.ScriptedModel(turn, "done"), tools=[pay_into(ledger), add])
@@ -198,7 +198,7 @@ async def test_a_new_prompt_closes_pending_calls_without_running_them():
     assert micro.NOT_RUN in [message["content"] for message in agent.messages]
 
 
-async def test_a_check_that_fails_runs_nothing():
+async def test_a_failing_approval_check_prevents_the_call():
     ledger = []
 
     def fails(name, arguments):
@@ -216,21 +216,23 @@ async def test_a_check_that_fails_runs_nothing():
 
 async def test_another_agent_continues_the_session(tmp_path):
     path = str(tmp_path / "ada.jsonl")
-    agent = Kept(llm=nano.ScriptedModel(nano.call("add", a=1, b=1), "2"), tools=[add], session=path)
+    agent = Saved(
+        llm=nano.ScriptedModel(nano.call("add", a=1, b=1), "2"), tools=[add], session=path
+    )
     await agent.run("1 + 1?")
     with pytest.raises(BlockingIOError):
-        Kept(llm=nano.ScriptedModel(), session=path)
+        Saved(llm=nano.ScriptedModel(), session=path)
     agent.close()
-    twin = Kept(llm=nano.ScriptedModel("you asked 1 + 1"), tools=[add], session=path)
+    twin = Saved(llm=nano.ScriptedModel("you asked 1 + 1"), tools=[add], session=path)
     assert twin.log == agent.log
     assert (await twin.run("What did I ask?")).text == "you asked 1 + 1"
     twin.close()
 
 
-def test_a_line_that_a_crash_has_cut_is_dropped(tmp_path):
+def test_a_line_truncated_by_a_crash_is_dropped(tmp_path):
     path = tmp_path / "ada.jsonl"
     path.write_bytes(b'{"role": "user", "content": "hi"}\n{"role": "assis')
-    agent = Kept(llm=nano.ScriptedModel("hello"), session=str(path))
+    agent = Saved(llm=nano.ScriptedModel("hello"), session=str(path))
     assert agent.messages == [{"role": "user", "content": "hi"}]
     agent.run_sync("again")
     agent.close()
@@ -288,7 +290,7 @@ def test_after_a_kill_an_approved_call_that_started_does_not_run_again(tmp_path)
 
 async def test_a_full_disk_records_nothing(tmp_path, monkeypatch):
     path = tmp_path / "ada.jsonl"
-    agent = Kept(llm=nano.ScriptedModel("hello", "there"), session=str(path))
+    agent = Saved(llm=nano.ScriptedModel("hello", "there"), session=str(path))
     await agent.run("hi")
     before = path.read_bytes()
 

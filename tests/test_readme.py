@@ -1,4 +1,4 @@
-"""The README is true: its blocks run, and its names and numbers are those of the package."""
+"""The README is correct: its blocks run, and its names and numbers match the package."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ PACKAGE = ROOT / "agentloop"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FOUND = re.findall(r"^```(\w*) ?(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 BLOCKS = {label: text for _, label, text in FOUND}
-PROGRAMS = [  # with what their last line prints
+PROGRAMS = [  # with the output of their last line
     (text, "".join(re.findall(r"^print\(.*\)  # (.*\n)", text, re.MULTILINE)))
     for kind, label, text in FOUND
     if (kind, label) == ("python", "")
@@ -45,34 +45,34 @@ def test_every_program_runs(program, output, tmp_path, monkeypatch):
     assert printed.getvalue() == output or "def main" in program
 
 
-def test_the_models_take_their_keys_from_the_environment(monkeypatch):
+def test_models_read_their_keys_from_the_environment(monkeypatch):
     for key in re.findall(r"\w+_API_KEY", BLOCKS["models"]):
         monkeypatch.setenv(key, "k")
     execute(BLOCKS["models"])
 
 
-def test_the_loop_is_the_one_that_ships():
+def test_the_loop_in_the_readme_is_identical_to_loop_py():
     code = (PACKAGE / "loop.py").read_text(encoding="utf-8")
     without_comments = re.sub(r"  #.*$|^ *#.*\n", "", code, flags=re.MULTILINE)
     assert textwrap.indent(BLOCKS["loop"], " " * 16) in without_comments
 
 
-def test_the_commands_are_those_of_ci_with_extras_that_there_are():
+def test_the_commands_are_run_by_ci_and_use_existing_extras():
     assert BLOCKS["test"].splitlines()[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     extras = re.findall(r"\.\[(\w+)\]|\(extra `(\w+)`\)", README)
     assert {"".join(extra) for extra in extras} <= PROJECT["optional-dependencies"].keys()
 
 
-def test_each_mixin_and_toolkit_is_imported_as_the_table_says_and_none_is_left_out():
+def test_the_table_lists_the_import_path_of_each_mixin_and_toolkit():
     names = re.findall(r"`((?:mixins|toolkits)\.[\w.]+)`", README)
     names += [name for row in ROWS for name in re.findall(r"`(\w+)`", row)]
     modules = {resolve_name(f"agentloop.{name}").__module__ for name in names}
-    files = [each for of in ("mixins", "toolkits") for each in (PACKAGE / of).glob("[a-z]*.py")]
+    files = [f for name in ("mixins", "toolkits") for f in (PACKAGE / name).glob("[a-z]*.py")]
     parts = {f"agentloop.{path.parent.name}.{path.stem}" for path in files}
-    assert modules == parts - {"agentloop.toolkits.environment"}  # which toolkits share
+    assert modules == parts - {"agentloop.toolkits.environment"}  # shared by toolkits
 
 
-def test_each_part_of_the_table_is_a_link_to_the_file_that_defines_it():
+def test_each_part_in_the_table_links_to_the_file_that_defines_it():
     links = re.findall(r"\[`([\w.]+)`\]\((agentloop/\w+/\w+\.py)\)", README)
     assert len(links) >= len(ROWS) > 10
     for name, target in links:
@@ -92,11 +92,11 @@ def test_each_part_of_the_table_is_a_link_to_the_file_that_defines_it():
         *(f"# {model.key_variables[0]}" for model in (ChatOpenAI, ChatAnthropic)),
     ],
 )
-def test_a_number_or_a_name_is_that_of_the_package(fact):
+def test_numbers_and_names_in_the_readme_match_the_package(fact):
     assert fact in README
 
 
-def test_its_links_lead_somewhere():
+def test_links_in_the_readme_have_existing_targets():
     for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", README):
         path = ROOT / (target or "README.md")
         assert path.exists(), target
@@ -106,19 +106,19 @@ def test_its_links_lead_somewhere():
         assert not anchor or anchor in places, anchor
 
 
-def test_it_is_read_in_one_sitting():
+def test_the_readme_has_at_most_200_lines():
     assert len(README.splitlines()) <= 200
     prose = [line for line in README.splitlines() if line[0:1] != "|"]
     assert max(map(len, prose)) <= 125
 
 
-# ---- the page of the command: its terminal blocks run, and print what they say; `...` is anything
+# ---- the page of the command: terminal blocks print the shown output; `...` matches any text
 
 COMMAND = (PACKAGE / "cli" / "README.md").read_text(encoding="utf-8")
 KINDS = re.compile(r"^```(console|python append|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTIONS = [KINDS.findall(text) for text in COMMAND.split("\n## ") if "```console" in text]
-assert len(SECTIONS) >= 2, "or none of them would be run"
-TURNS = (  # what a model would answer to the README's prompts
+assert len(SECTIONS) >= 2, "otherwise no block would be run"
+TURNS = (  # the model's replies to the prompts in the README
     [("read", {"path": "notes.txt"})],
     [("write", {"path": "notes.txt", "content": "milk\nbread\n"})],
     "There is bread on the list now.",
@@ -127,7 +127,7 @@ TURNS = (  # what a model would answer to the README's prompts
 
 
 def steps(block):
-    """Each command of a block, with what it prints."""
+    """Yield each command of a block, with its expected output."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, *expected = part.splitlines()
         yield command, expected
@@ -140,7 +140,7 @@ def matches(expected, printed):
 
 
 def edit(path, diff):
-    """Do to a file what a diff says: each of its lines begins with a space or a plus sign."""
+    """Apply a diff to a file: each line of the diff begins with a space or a plus sign."""
     old = "".join(line[1:] + "\n" for line in diff.splitlines() if line[0] == " ")
     new = "".join(line[1:] + "\n" for line in diff.splitlines())
     text = path.read_text(encoding="utf-8")
@@ -150,7 +150,7 @@ def edit(path, diff):
 
 @pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
 @pytest.mark.parametrize("blocks", SECTIONS)
-def test_every_command_prints_what_it_says(blocks, tmp_path):
+def test_every_command_prints_the_shown_output(blocks, tmp_path):
     folder, programs = tmp_path / "project", tmp_path / "bin"
     folder.mkdir()
     programs.mkdir()

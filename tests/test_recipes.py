@@ -1,4 +1,4 @@
-"""The recipes are small, whole and offline, and each does what it says."""
+"""The recipes are short, complete and offline, and show the documented behaviour."""
 
 import ast
 import asyncio
@@ -52,10 +52,10 @@ LONGER = re.compile(
     "agents_f|approve_l|azure|background|cache|channels|claude|code_|context_w|event|fence|fleet|from_bu|"
     "loop_d|many|mcp|offload|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
 )
-# With it and such a Python, DBOS cannot make its tables.
+# DBOS cannot create its tables with this SQLite and these versions of Python.
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
 CARD = "4000 1234 5678 9010"
-# What a recipe prints, in this order.
+# Texts that a recipe prints, in this order.
 POINTS = dict(
     line.split(": ", 1)
     for line in r"""
@@ -125,7 +125,7 @@ ELSEWHERE = {
     "notebook_cell",
     "sandbox",
     "test_my_agent",
-}  # what their own tests run
+}  # recipes with tests of their own
 OFFLINE = """
 import os, runpy, sys
 
@@ -147,7 +147,7 @@ each_recipe = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.ste
 
 
 def load(name):
-    """A recipe as a module, as if it were imported."""
+    """Return a recipe as a module, as if it were imported."""
     spec = importlib.util.spec_from_file_location(f"recipe_{name}", FOLDER / f"{name}.py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)  # dataclasses look for their module in sys.modules
@@ -164,7 +164,7 @@ def python(*arguments, cwd=None):
 
 
 def seen(llm):
-    """The texts of the messages in the newest request."""
+    """Return the texts of the messages in the newest request."""
     return [message.text for message in llm.requests[-1].messages]
 
 
@@ -173,17 +173,17 @@ def logged(agent):
 
 
 def sse(text):
-    """Server-sent events, read as a browser does."""
+    """Return server-sent events, parsed like in a browser."""
     blocks = text.removesuffix("\n\n").split("\n\n")
     parts = [re.fullmatch(r"event: (\w+)\ndata: (.*)", block) for block in blocks]
     return [(part[1], json.loads(part[2])) for part in parts]
 
 
-# ---- all of them
+# ---- all recipes
 
 
 @each_recipe
-def test_a_recipe_is_one_page_that_says_what_it_is_for(path):
+def test_a_recipe_fits_on_one_page_and_states_its_purpose(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 60 or LONGER.match(path.stem)
     assert max(map(len, lines)) <= 100
@@ -191,13 +191,13 @@ def test_a_recipe_is_one_page_that_says_what_it_is_for(path):
     assert re.match("Use |One wants ", paragraphs[1])
 
 
-def test_the_readme_has_a_line_for_each_recipe():
+def test_the_readme_lists_each_recipe():
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    named = re.findall(r"^\| \[(\w+\.py)\]\(\1\) \|", text, re.MULTILINE)
-    assert sorted(named) == [path.name for path in RECIPES]
+    listed = re.findall(r"^\| \[(\w+\.py)\]\(\1\) \|", text, re.MULTILINE)
+    assert sorted(listed) == [path.name for path in RECIPES]
 
 
-def test_the_recipes_run_as_programs_say_their_point_and_need_no_network():
+def test_the_recipes_run_as_programs_without_a_network_and_print_their_points():
     assert {path.stem for path in RECIPES} == {*POINTS, *ELSEWHERE}
     programs = [name for name in POINTS if importlib.util.find_spec(NEEDS.get(name, "agentloop"))]
     paths = [FOLDER / f"{name}.py" for name in programs]
@@ -208,11 +208,11 @@ def test_the_recipes_run_as_programs_say_their_point_and_need_no_network():
         at = 0
         for point in POINTS[name].split(" | "):
             at = output.find(point.replace(r"\n", "\n"), at)
-            assert at >= 0, f"{name} does not say, or not in this order: {point}"
+            assert at >= 0, f"{name} does not print, or not in this order: {point}"
 
 
 @pytest.mark.skipif(OLD_SQLITE, reason="DBOS needs a newer SQLite")
-def test_a_durable_run_that_was_run_gives_its_answer_again_after_a_restart(tmp_path):
+def test_a_completed_durable_run_returns_the_same_answer_after_a_restart(tmp_path):
     pytest.importorskip("dbos")
     for _ in range(2):  # processes
         done = python("-W", "error", "-c", OFFLINE, FOLDER / "durable_run.py", cwd=tmp_path)
@@ -221,7 +221,7 @@ def test_a_durable_run_that_was_run_gives_its_answer_again_after_a_restart(tmp_p
 
 
 @pytest.mark.skipif(OLD_SQLITE, reason="DBOS needs a newer SQLite")
-def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path):
+def test_the_fleet_without_arguments_is_one_process_with_sqlite(tmp_path):
     pytest.importorskip("dbos")
     done = python("-W", "error", "-c", OFFLINE, FOLDER / "fleet.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -230,7 +230,7 @@ def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path):
     assert done.stdout.endswith("\nA1 is booked.\n")
 
 
-async def test_a_pattern_starts_a_flow_without_a_model_which_gets_all_else():
+async def test_a_matching_prompt_starts_a_flow_and_others_are_sent_to_the_model():
     recipe = load("intent_router")
     looks = [call("skill", name="returns"), call("look_up", order=7)]
     llm = ScriptedModel("You are welcome.", looks, "A voucher.", "Too large.", "I do nothing.")
@@ -244,11 +244,11 @@ async def test_a_pattern_starts_a_flow_without_a_model_which_gets_all_else():
     assert recipe.SKILLS["returns"] in seen(llm)
     assert await desk.query(f"cancel order {'9' * 5_000}") == "Too large."
     assert "order: " in seen(llm)[-1]
-    desk.add_note("cancel order 7")  # the program's words are not the customer's
+    desk.add_note("cancel order 7")  # a note of the program is not a prompt
     assert (await desk.run()).text == "I do nothing."
 
 
-async def test_a_client_of_the_messages_api_reads_a_run_as_one_message():
+async def test_a_client_of_the_messages_api_receives_a_run_as_one_message():
     recipe = load("anthropic_stream")
     add = tool("Add", name="add")(lambda: "5")
     replies = (
@@ -275,11 +275,11 @@ async def test_a_client_of_the_messages_api_reads_a_run_as_one_message():
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
+async def test_a_deferred_call_awaits_approval_while_the_conversation_continues(wire, allowed):
     recipe = load("approve_later")
-    asked = calls(("pay", {"to": "bert", "amount": 700}, "c1"), ("look", {}, "c2"))
+    reply = calls(("pay", {"to": "bert", "amount": 700}, "c1"), ("look", {}, "c2"))
     look = tool("Look", name="look", read_only=True)(lambda: "seen")
-    async with wire.double([asked, "It waits.", "Noon.", "I see."]) as server:
+    async with wire.double([reply, "It waits.", "Noon.", "I see."]) as server:
         llm = wire.model(server, max_retries=0)
         clerk = recipe.Patient(llm=llm, tools=[recipe.pay, look])
         assert await clerk.query("Pay Bert 700.") == "It waits."
@@ -287,14 +287,14 @@ async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
         assert await clerk.query("What time is it?") == "Noon."
         [waiting] = clerk.deferred
         clerk.decide(waiting.id, "allow" if allowed else "deny", "Not today.")
-        assert (await clerk.run()).text == "I see.", "the model may say something to it"
+        assert (await clerk.run()).text == "I see.", "the model may answer"
         assert server.refusals == []
         outcome = "paid 700 to bert" if allowed else "did not run. Not today."
         assert clerk.messages[-2].text.endswith(outcome)
         assert sum("paid 700" in message.text for message in clerk.messages) == allowed
 
 
-async def test_a_call_that_runs_later_runs_as_in_a_run_and_the_model_reads_of_its_failure():
+async def test_a_deferred_call_receives_dependencies_and_its_error_is_sent_to_the_model():
     recipe = load("approve_later")
 
     def purse() -> int:
@@ -329,7 +329,7 @@ async def test_a_call_that_runs_later_runs_as_in_a_run_and_the_model_reads_of_it
     assert clerk.messages[-2].text.endswith("the bank is closed")
 
 
-NEEDED = {  # what the events of AG-UI need beside their type: https://docs.ag-ui.com/concepts/events
+NEEDED = {  # required fields in addition to the type: https://docs.ag-ui.com/concepts/events
     "RUN_STARTED": {"threadId", "runId"},
     "TEXT_MESSAGE_START": {"messageId", "role"},
     "TEXT_MESSAGE_CONTENT": {"messageId", "delta"},
@@ -343,7 +343,7 @@ NEEDED = {  # what the events of AG-UI need beside their type: https://docs.ag-u
 }
 
 
-async def test_a_page_for_ag_ui_reads_texts_calls_results_and_the_end():
+async def test_ag_ui_events_contain_texts_calls_results_and_the_end_of_the_run():
     recipe = load("ag_ui_stream")
     add = tool("Add", name="add")(lambda: "5")
     script = AssistantMessage("Let me see.", (call("add"),)), call("done", message="It is 5.")
@@ -363,7 +363,7 @@ async def test_a_page_for_ag_ui_reads_texts_calls_results_and_the_end():
     assert once == ["RUN_STARTED", *text, *of_call, *of_call, *text, "RUN_FINISHED"]
     deltas = [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
     assert "".join(deltas) == "Let me see.It is 5."
-    assert all(deltas), "an empty delta is refused"
+    assert all(deltas), "empty deltas are invalid"
     assert events[-1]["result"] == {"stopReason": "done"}
     failed = await read("And now?")  # the script has ended
     assert [event["type"] for event in failed] == ["RUN_STARTED", "RUN_ERROR"]
@@ -371,7 +371,9 @@ async def test_a_page_for_ag_ui_reads_texts_calls_results_and_the_end():
 
 
 @pytest.mark.parametrize("by_done_tool", [False, True])
-async def test_a_value_is_shown_while_it_streams_and_is_whole_at_the_end(by_done_tool):
+async def test_partial_values_are_yielded_during_the_stream_and_the_complete_value_last(
+    by_done_tool,
+):
     recipe = load("partial_output")
     text = '{"customer": "Ada L", "lines": [{"item": "ink", "amount": 3}]}'
 
@@ -393,7 +395,7 @@ async def test_a_value_is_shown_while_it_streams_and_is_whole_at_the_end(by_done
     assert [value async for value in recipe.values(wrong, "x")] == []
 
 
-async def test_settings_for_one_run_are_checked_and_over_with_it_however_it_ends():
+async def test_settings_for_one_run_are_validated_and_restored_after_any_end_of_the_run():
     recipe = load("one_run")
     llm = ScriptedModel(call("look", name="a"), Overloaded("529"), "ok", "ok")
     agent = Agent(llm=llm, tools=[recipe.look, recipe.fix])
@@ -404,12 +406,12 @@ async def test_settings_for_one_run_are_checked_and_over_with_it_however_it_ends
     assert ([*agent.tools], agent.max_iterations) == (usual, 200)
     for wrong in ({"max_iterations": 0}, {"tools": [recipe.look] * 2}, {"max_iteration": 3}):
         with pytest.raises(ValueError), recipe.settings(agent, **wrong):
-            raise AssertionError("it is not to begin")
+            raise AssertionError("the run must not start")
     await agent.run()
     assert [tool.name for tool in llm.requests[-1].tools] == ["look", "fix"]
 
 
-async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
+async def test_text_rejected_by_a_guard_is_not_sent_to_models_tools_or_users():
     recipe, ran = load("guard_rails"), []
 
     def clerk(*replies, **settings):
@@ -446,14 +448,14 @@ async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
         assert end != "completed" or CARD not in logged(answering)
 
 
-def test_requests_that_hold_the_newest_page_only_stay_small():
+def test_requests_with_only_the_newest_page_stay_small():
     recipe = load("browser_state")
     all_of_it, newest = recipe.surf(Loop, 20), recipe.surf(Agent, 20)
     assert all_of_it[1] == newest[1]
     assert newest[-1] < all_of_it[-1] / 5
 
 
-async def test_an_error_and_a_wish_raise_the_level_until_the_run_ends():
+async def test_an_error_or_a_request_raises_the_level_until_the_run_ends():
     recipe = load("llm_levels")
     small = ScriptedModel(call("divide", a=1, b=0), call("think_harder", why="hm"), model="small")
     middle = ScriptedModel(call("divide", a=1, b=0), "Four.", model="middle")
@@ -465,7 +467,7 @@ async def test_an_error_and_a_wish_raise_the_level_until_the_run_ends():
     assert replies == ["small", "middle", "strong", "strong", "small", "middle"]
 
 
-def test_slash_commands_act_on_the_conversation(capsys):
+def test_slash_commands_control_the_conversation(capsys):
     recipe = load("slash_commands")
     prompts = {"review": recipe.SlashCommand("", "Review $ARGUMENTS.")}
     reply = AssistantMessage("Fine.", usage=Usage(90, 10))
@@ -489,7 +491,7 @@ def test_slash_commands_act_on_the_conversation(capsys):
     assert "100 tokens\nUnknown command /undoo. Did you mean /undo?\n" in out
 
 
-def test_the_sandbox_lets_nothing_out():
+def test_the_sandbox_blocks_files_writes_and_the_network():
     if shutil.which("bwrap") is None:
         pytest.skip("there is no bwrap")
     output = python(FOLDER / "sandbox.py").stdout
@@ -499,7 +501,7 @@ def test_the_sandbox_lets_nothing_out():
         assert word in output
 
 
-def test_slash_commands_come_from_markdown(tmp_path):
+def test_slash_commands_are_read_from_markdown(tmp_path):
     recipe = load("slash_commands")
     head = "---\ndescription: Reviews\n---\n"
     (tmp_path / "review.md").write_text(f"{head}Review $ARGUMENTS now.")
@@ -522,7 +524,7 @@ def test_slash_commands_come_from_markdown(tmp_path):
         assert recipe.expand(line, commands) == prompt
 
 
-async def test_the_task_tool_starts_what_is_defined_by_name():
+async def test_the_task_tool_starts_a_defined_agent_by_name():
     recipe = load("agents_from_files")
     note = tool("Note", name="note")(lambda: "noted")
     small = ScriptedModel("read it", model="small")
@@ -546,7 +548,7 @@ async def test_the_task_tool_starts_what_is_defined_by_name():
     assert task.parameters["properties"]["agent"]["enum"] == ["reader", "helper"]
 
 
-def test_definitions_come_from_markdown(tmp_path):
+def test_agent_definitions_are_read_from_markdown(tmp_path):
     recipe = load("agents_from_files")
     note = tool("Note", name="note")(lambda: "noted")
     (tmp_path / "a.md").write_text(
@@ -564,7 +566,7 @@ def test_definitions_come_from_markdown(tmp_path):
     ]
 
 
-def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path):
+def test_the_error_for_an_invalid_definition_contains_the_file_the_key_and_a_remedy(tmp_path):
     recipe = load("agents_from_files")
     note = tool("Note", name="note")(lambda: "noted")
     with pytest.raises(FileNotFoundError):
@@ -581,7 +583,7 @@ def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path):
             recipe.discover_agents(tmp_path, [note])
 
 
-async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_own():
+async def test_the_endpoint_streams_a_run_with_a_separate_agent_for_each_request():
     pytest.importorskip("fastapi")
     recipe = load("fastapi_endpoint")
     llm = ScriptedModel(call("wait"), "One two.", Overloaded("529"))
@@ -603,7 +605,7 @@ async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_o
     assert agent.log == []
 
 
-async def test_a_client_that_goes_away_cancels_its_run():
+async def test_a_client_that_disconnects_cancels_its_run():
     pytest.importorskip("fastapi")
     recipe = load("fastapi_endpoint")
     started, ended = asyncio.Event(), asyncio.Event()
@@ -633,7 +635,7 @@ async def test_a_client_that_goes_away_cancels_its_run():
     assert ended.is_set()
 
 
-async def test_the_notebook_s_cells_run_in_a_running_loop(capsys):
+async def test_the_cells_of_the_notebook_run_in_a_running_event_loop(capsys):
     source = (FOLDER / "notebook_cell.py").read_text(encoding="utf-8")
     names = {"__name__": "__main__"}
     for cell in re.split(r"^# %%.*$", source, flags=re.MULTILINE):
@@ -650,7 +652,7 @@ async def test_the_notebook_s_cells_run_in_a_running_loop(capsys):
 
 
 @pytest.mark.slow
-def test_the_tests_for_an_agent_of_your_own_find_its_bugs(tmp_path):
+def test_the_example_tests_of_an_agent_detect_its_bugs(tmp_path):
     source = (FOLDER / "test_my_agent.py").read_text(encoding="utf-8")
     assert "2 passed" in python(FOLDER / "test_my_agent.py").stdout
 
@@ -667,7 +669,7 @@ def test_the_tests_for_an_agent_of_your_own_find_its_bugs(tmp_path):
     assert "2 failed" in done.stdout
 
 
-# ---- event_channels: an EventSource takes up where it was
+# ---- event_channels: an EventSource continues after its last event
 
 APP = """
 import sys
@@ -684,10 +686,10 @@ app = recipe.app
 
 @contextmanager
 def served(folder, reply, port):
-    """The recipe in a process of its own, its conversation in a session; a client, its page."""
+    """Run the recipe with a session in a separate process; yield a client of its server."""
     (folder / "app.py").write_text(APP.format(recipes=str(FOLDER), reply=reply, folder=str(folder)))
     program = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(port)]
-    transport = httpx.HTTPTransport(retries=15)  # until it listens
+    transport = httpx.HTTPTransport(retries=15)  # until the server listens
     page = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(program, cwd=folder, stderr=subprocess.DEVNULL)
     try:
@@ -708,7 +710,7 @@ def port():
         return free.getsockname()[1]
 
 
-def test_a_client_gets_what_came_behind_its_last_event_id(tmp_path, port):
+def test_a_client_receives_the_events_after_its_last_event_id(tmp_path, port):
     with served(tmp_path, "More in February.", port) as client:
         assert client.post("/runs", json="How were sales?").json() == "completed"
         followers = (
@@ -726,7 +728,7 @@ def test_a_client_gets_what_came_behind_its_last_event_id(tmp_path, port):
 
 
 @pytest.mark.slow
-def test_a_browser_misses_nothing_across_a_restart_of_the_server(tmp_path, port):
+def test_a_browser_receives_each_event_once_across_a_restart_of_the_server(tmp_path, port):
     look = "return document.getElementById('text').textContent === {!r}"
     count = "window.texts = []; seen.addEventListener('TextEvent', e => texts.push(e.data))"
     with chromium() as browser:
@@ -737,7 +739,7 @@ def test_a_browser_misses_nothing_across_a_restart_of_the_server(tmp_path, port)
         with served(tmp_path, "Even more in March.", port) as client:
             client.post("/runs", json="And in March?")
             assert browser.wait(look.format("Even more in March."))
-            assert len(browser.run("return texts")) == 1, "and nothing comes twice"
+            assert len(browser.run("return texts")) == 1, "no event is repeated"
 
 
 # ---- a session as a test
@@ -747,7 +749,7 @@ def test_the_test_of_a_session_is_portable_and_passes_until_a_result_changes(tmp
     project = tmp_path / "project"
     project.mkdir()
     (project / "notes.txt").write_text("milk\n")
-    (project / "test_notes.py").write_text("raise AssertionError('it is not to be run')\n")
+    (project / "test_notes.py").write_text("raise AssertionError('must not be run')\n")
     recipe = load("session_as_test")
     look = call("read", path="notes.txt"), call("bash", command="cat notes.txt | wc -l; pwd")
     add = call("write", path="notes.txt", content="milk\nbread\n")
@@ -761,20 +763,20 @@ def test_the_test_of_a_session_is_portable_and_passes_until_a_result_changes(tmp
     assert sys.platform == "win32" or (moved / "list.jsonl").stat().st_mode & 0o777 == 0o600
     for path in moved.rglob("*.*"):
         assert str(project).encode() not in path.read_bytes(), path
-    assert recipe.FOLDER in (moved / "list.jsonl").read_bytes()  # `pwd` had printed it
+    assert recipe.FOLDER in (moved / "list.jsonl").read_bytes()  # from the output of `pwd`
     notes = moved / "files" / "notes.txt"
-    assert notes.read_text() == "milk\n", "as it was when the session began"
+    assert notes.read_text() == "milk\n", "the content at the start of the session"
     options = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
     passed = python(*options, cwd=moved)
-    assert "1 passed" in passed.stdout, "the session's own tests are its files"
-    assert notes.read_text() == "milk\n", "it worked in a copy"
+    assert "1 passed" in passed.stdout, "the files of the session are not collected as tests"
+    assert notes.read_text() == "milk\n", "the test used a copy"
     notes.write_text("beer\n")
     failed = python(*options, cwd=moved)
     assert "read returned another result than in list.jsonl" in failed.stdout
     assert re.search(r"\nE +- +1\tmilk\nE +\+ +1\tbeer\n", failed.stdout)
 
 
-def test_files_are_restored_from_what_was_read_and_nothing_else_is_touched(tmp_path):
+def test_only_files_that_were_read_completely_are_restored(tmp_path):
     (files := tmp_path / "files").mkdir()
     for name in ("a", "made", "part", "untouched"):
         (files / name).write_text("now")
@@ -810,12 +812,12 @@ def settings(**events):
     return json.dumps({"permissions": {}, "hooks": events})
 
 
-def no_if(matcher=""):
-    """A hook's function of a command that says no."""
+def denying_hook(matcher=""):
+    """Return the hook function of a command that denies the call."""
     return hooks_recipe.command([sys.executable, "-c", "exit(2)"], matcher)
 
 
-def test_a_settings_file_gives_hooks(tmp_path):
+def test_hooks_are_read_from_a_settings_file(tmp_path):
     path = tmp_path / "settings.json"
     groups = [
         {"matcher": "Write|mcp__.*", "hooks": [GOOD | {"timeout": 3, "statusMessage": "..."}]},
@@ -825,7 +827,7 @@ def test_a_settings_file_gives_hooks(tmp_path):
     path.write_text(settings(PreToolUse=groups, SessionStart=start))
     hooks = hooks_recipe.load_hooks(path)
     assert [(hook.event, hook.matcher, hook.timeout) for hook in hooks] == [
-        ("PreToolUse", "", 3),  # the command's function has the matcher
+        ("PreToolUse", "", 3),  # the function of the command checks the matcher
         ("PreToolUse", "", 10),
         ("SessionStart", "startup", 10),
     ]
@@ -848,13 +850,13 @@ def test_a_settings_file_gives_hooks(tmp_path):
         ("Ba", "bash", False),
     ],
 )
-def test_a_command_is_about_a_tool_by_its_name_of_claude_code_too(matcher, tool, runs):
+def test_a_matcher_matches_a_tool_by_its_name_in_claude_code_too(matcher, tool, runs):
     data = {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": {}}
-    assert no_if(matcher)(data) == ({"decision": "deny", "reason": ""} if runs else None)
+    assert denying_hook(matcher)(data) == ({"decision": "deny", "reason": ""} if runs else None)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_command_that_prints_without_end_or_takes_too_long_is_killed(stream):
+def test_a_command_with_endless_output_or_past_its_timeout_is_killed(stream):
     flood = f"import sys\nwhile True: sys.{stream}.write('x' * 99999)"
     for program in (flood, "import time; time.sleep(600)"):
         run = hooks_recipe.command([sys.executable, "-c", program], timeout=1)
@@ -902,11 +904,11 @@ def inner(**output):
         (inner(updatedInput=None, additionalContext="x"), {"additionalContext": "x"}),
     ],
 )
-def test_what_a_command_prints_is_one_verdict_and_the_strictest_counts(output, flat):
+def test_the_strictest_decision_in_the_output_of_a_command_is_its_verdict(output, flat):
     assert hooks_recipe.flatten(output) == flat
 
 
-def test_hooks_at_events_that_never_come_are_left_out_with_one_warning(tmp_path, caplog):
+def test_hooks_for_unsupported_events_are_omitted_with_one_warning(tmp_path, caplog):
     path = tmp_path / "settings.json"
     good = [{"hooks": [GOOD]}]
     other = [{"hooks": [{"type": "prompt", "prompt": "Is it fine?"}]}]
@@ -927,14 +929,14 @@ def test_hooks_at_events_that_never_come_are_left_out_with_one_warning(tmp_path,
         settings(PreToolUse=[{"hooks": [GOOD | {"timeout": 0}]}]),
     ],
 )
-def test_a_broken_file_refuses_to_start_and_is_named(tmp_path, text):
+def test_an_invalid_settings_file_is_an_error_that_names_the_file(tmp_path, text):
     path = tmp_path / "settings.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"settings\.json"):
         hooks_recipe.load_hooks(path)
 
 
-def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
+def test_hooks_of_a_project_run_only_if_the_content_of_the_file_is_trusted(tmp_path):
     path = tmp_path / "settings.json"
     path.write_text(settings(Stop=[{"hooks": [GOOD]}]))
     digest = sha256(path.read_bytes()).hexdigest()
@@ -946,7 +948,7 @@ def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
         hooks_recipe.load_hooks(path, trusted=[digest])
 
 
-def test_what_is_pruned_by_kind_changes_at_its_marks_only():
+def test_messages_pruned_by_kind_change_only_at_a_log_entry():
     module = load("prune_by_kind")
     steps = [call("read", path=f"{n % 7}.txt") for n in range(30)]
     agent = module.PruneByKind(llm=ScriptedModel(*steps, "Done."), tools=[module.read], room=6_000)
@@ -960,7 +962,7 @@ def test_what_is_pruned_by_kind_changes_at_its_marks_only():
     assert asyncio.run(twin.context()) == asyncio.run(agent.context())
 
 
-def test_a_line_that_cannot_be_printed_does_not_disturb_the_run(caplog):
+def test_an_error_in_log_to_does_not_affect_the_run(caplog):
     printed = load("print_a_run").Printed
     agent = printed(llm=ScriptedModel("fine"), log_to=lambda line: 1 / 0)
     assert agent.run_sync("x").text == "fine"
@@ -970,10 +972,10 @@ def test_a_line_that_cannot_be_printed_does_not_disturb_the_run(caplog):
 # ---- context_info
 
 
-async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_path):
+async def test_context_info_counts_the_tokens_of_each_part_and_of_pruned_results(tmp_path):
     context_info = load("context_info").context_info
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
-    kind = type("Told", (InstructionFiles, Agent), {})
+    kind = type("Instructed", (InstructionFiles, Agent), {})
     settings = {"system_prompt": "Be good.", "instruction_dir": tmp_path}
     reads = [call("read", n=n) for n in range(12)]
     llm = ScriptedModel(*reads, "It is all read.")
@@ -992,7 +994,7 @@ async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_pa
     assert all(info[kind] for kind in info.keys() - {"replies"})
 
 
-async def test_an_answer_without_calls_is_all_reply():
+async def test_context_info_counts_an_answer_without_calls_as_replies_only():
     agent = Agent(llm=ScriptedModel("Hello."))
     await agent.query("Hi.")
     info = await load("context_info").context_info(agent)

@@ -1,4 +1,4 @@
-"""The shape of the package: what may import what, what an import loads, how long files are."""
+"""The structure of the package: permitted imports, module docstrings and tracked files."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ PARTS = [path for path in REAL if path.parent.name in ("models", "mixins", "tool
 
 
 def imports(path):
-    """The modules of ours that a file imports, as names such as "loop" or "models.http"."""
+    """Yield the imported modules of the package, as names such as "loop" or "models.http"."""
     package = path.relative_to(PACKAGE).parent.parts
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -34,31 +34,31 @@ def ident(path):
 
 
 @pytest.mark.parametrize("path", PARTS, ids=ident)
-def test_a_part_imports_the_core_and_what_is_common_and_no_sibling(path):
+def test_a_part_imports_the_core_and_common_modules_and_no_sibling(path):
     allowed = {file.stem for file in CORE} | {f"common.{file.stem}" for file in COMMON}
     if path.parent.name == "models":
-        # the four wires share one transport (http), and as pure functions what they write and read
-        # alike (wire): in http.py a reader would meet both at once, and in each provider all of it
+        # the four wire formats share one transport (http) and pure functions for common fields
+        # (wire): a merged module would mix both, and copies in each provider would repeat them
         allowed |= {"models.http", "models.wire"}
     if path.parent.name == "toolkits":
-        allowed.add("toolkits.environment")  # how configs are read, and secrets hidden
+        allowed.add("toolkits.environment")  # reading of configurations, masking of secrets
     if path.stem in ("openai", "openai_messages", "responses"):
-        allowed |= {"models.completions", "models.responses"}  # OpenAI's two wires
+        allowed |= {"models.completions", "models.responses"}  # the two wire formats of OpenAI
     assert set(imports(path)) <= allowed
 
 
 @pytest.mark.parametrize("path", COMMON, ids=ident)
-def test_what_is_common_imports_the_core_and_what_is_common(path):
+def test_a_common_module_imports_only_the_core_and_common_modules(path):
     allowed = {file.stem for file in CORE} | {f"common.{file.stem}" for file in COMMON}
     assert set(imports(path)) <= allowed
 
 
 @pytest.mark.parametrize("path", CORE, ids=ident)
-def test_the_core_imports_nothing_but_the_core(path):
+def test_the_core_imports_only_the_core(path):
     assert set(imports(path)) <= {file.stem for file in CORE}
 
 
-def test_no_files_import_each_other_in_a_circle():
+def test_imports_have_no_cycles():
     needs = {}
     for path in REAL:
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
@@ -69,7 +69,7 @@ def test_no_files_import_each_other_in_a_circle():
     assert not needs
 
 
-def test_messages_import_nothing_of_ours_at_run_time():
+def test_messages_imports_no_other_module_of_the_package_at_run_time():
     code = (
         "import sys, types; m = types.ModuleType('agentloop'); m.__path__ = [sys.argv[1]];"
         "sys.modules['agentloop'] = m; import agentloop.messages;"
@@ -79,7 +79,7 @@ def test_messages_import_nothing_of_ours_at_run_time():
     assert out.strip() == "['agentloop', 'agentloop.messages']"
 
 
-def test_importing_an_agent_loads_nothing_heavy_and_opens_nothing():
+def test_importing_agent_loads_no_large_package_and_opens_no_file_or_socket():
     code = """
 import sys
 def guard(name, args):
@@ -95,13 +95,13 @@ assert not bad, bad
 
 
 @pytest.mark.parametrize("path", [*CORE, *COMMON, *PARTS], ids=ident)
-def test_a_file_begins_with_one_sentence_and_what_to_copy_with_it(path):
+def test_a_module_docstring_has_one_summary_sentence_and_the_files_to_copy(path):
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     assert re.match(r"[^\n]+[.:][^\n]*\n\nCopy with: [^\n]+", doc), doc[:200]
 
 
-def with_what_they_need(names):
-    """Some modules of ours, and all that they import, at any depth."""
+def with_imports(names):
+    """Return modules of the package, and their direct and indirect imports."""
     found, left = set(), {*names}
     while left:
         name = left.pop()
@@ -111,18 +111,18 @@ def with_what_they_need(names):
 
 
 @pytest.mark.parametrize("path", [*COMMON, *PARTS], ids=ident)
-def test_what_a_file_says_to_copy_with_it_is_what_it_needs(path):
+def test_the_files_to_copy_are_the_imported_files(path):
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     text = re.search(r"(?s)\nCopy with: (.*?)(?:\n\n|$)", doc)[1]
-    named = {name.replace("/", ".") for name in re.findall(r"([\w/]+)\.py", text)}
+    listed = {name.replace("/", ".") for name in re.findall(r"([\w/]+)\.py", text)}
     if "the core" in text:
-        named |= {file.stem for file in CORE}
-    needed = with_what_they_need(imports(path))
-    assert needed <= (with_what_they_need(named) if "imports" in text else named)
-    assert named <= needed | {file.stem for file in CORE}
+        listed |= {file.stem for file in CORE}
+    needed = with_imports(imports(path))
+    assert needed <= (with_imports(listed) if "imports" in text else listed)
+    assert listed <= needed | {file.stem for file in CORE}
 
 
-def test_every_public_name_is_there_and_documented():
+def test_every_public_name_exists_and_is_documented():
     import agentloop
 
     for name in agentloop.__all__:
@@ -131,12 +131,12 @@ def test_every_public_name_is_there_and_documented():
         _ = agentloop.no_such_name
 
 
-def test_no_file_speaks_of_a_machine():
+def test_no_file_contains_a_path_of_a_machine():
     for path in [*FILES, ROOT / "README.md", *(ROOT / "examples").rglob("*.py")]:
         assert not re.search(r"/(root|home|work)/", path.read_text(encoding="utf-8")), path
 
 
-def test_git_tracks_nothing_else_at_the_top():
+def test_git_tracks_only_the_listed_files_at_the_top_level():
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")
     tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
@@ -152,7 +152,7 @@ NO_VERB = re.compile(
 
 
 @pytest.mark.parametrize("path", FILES, ids=ident)
-def test_a_functions_docstring_begins_with_a_verb_in_the_imperative(path):
+def test_the_docstring_of_a_function_begins_with_an_imperative(path):
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, functions) and (doc := ast.get_docstring(node)):

@@ -1,4 +1,4 @@
-"""The view of a log is always a conversation that every provider accepts."""
+"""The view of any log is a valid conversation for every provider."""
 
 from dataclasses import replace
 
@@ -73,23 +73,23 @@ logs = st.lists(records, max_size=12)
 
 
 @given(logs)
-def test_whatever_the_log_the_view_is_valid_once_the_user_speaks(log):
+def test_the_view_of_any_log_is_valid_with_a_new_prompt(log):
     assert validate_messages([*view(log), UserMessage("next")]) == []
 
 
 @given(logs, st.randoms())
-def test_the_view_does_not_depend_on_the_time(log, random):
+def test_the_view_does_not_depend_on_timestamps(log, random):
     moved = [replace(r, at=random.random()) if hasattr(r, "at") else r for r in log]
     assert view(moved) == view(log)
 
 
-def test_results_stand_behind_their_call_in_call_order_however_they_came():
+def test_results_follow_their_calls_in_call_order_regardless_of_log_order():
     log = [TASK, asks(A, B), answers("b", "2"), UserMessage("hurry"), answers("a", "1")]
     odd = [answers("nobody", "no call"), *log, answers("a", "a second result")]
     assert [m.text for m in view(odd)] == ["task", "", "1", "2", "hurry"]
 
 
-def test_the_log_says_what_happened_to_each_call_and_who_decided():
+def test_the_state_and_the_decision_of_each_call_are_computed_from_the_log():
     ids = "abcdefgh"
     no = Decision("d", False, "Never.", by="anna")
     yes = Decision("e", True, by="bert")
@@ -125,7 +125,7 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
     assert view([TASK, asks(A), Decision("a", allowed=False)])[-1].text == DENIED
 
 
-def test_a_call_that_was_allowed_is_pending_until_it_starts_and_asked_for_no_more():
+def test_an_allowed_call_is_pending_until_its_start_or_another_approval_request():
     log = [TASK, asks(A), Ask("a", "why"), Decision("a", True)]
     state = states_of(log)["a"]
     assert (state.state, state.waits) == ("pending", True)
@@ -134,13 +134,13 @@ def test_a_call_that_was_allowed_is_pending_until_it_starts_and_asked_for_no_mor
     assert Conversation(log).catch_up().open_calls == [states_of(log)["a"]]
 
 
-def test_a_call_in_a_reply_that_was_cut_off_is_shown_as_one_that_did_not_run():
+def test_a_call_in_a_truncated_reply_has_a_placeholder_result():
     log = [TASK, replace(asks(A), stop_reason="length")]
     result = view(log)[-1]
     assert (result.text, result.is_error, result.origin) == (CUT_OFF, True, "cut_off")
 
 
-def test_what_was_asked_for_is_the_call_as_a_gate_has_changed_it():
+def test_an_approval_request_refers_to_the_call_as_changed_by_a_gate():
     log = [TASK, asks(A), Ask("a", "why")]
     assert states_of(log)["a"].asked == A
     log += [Ask("a", "why", "subtract", '{"b":1}')]
@@ -163,50 +163,50 @@ def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
         ([TASK, asks(A)], [NEVER_STARTED]),
     ],
 )
-def test_where_a_server_uses_an_id_again_each_call_keeps_its_own_result(log, texts):
-    shown = view([*log, TASK, asks(A), answers("a", "2"), TASK, asks(A), answers("a", "3")])
-    assert [m.text for m in shown if isinstance(m, ToolMessage)] == [*texts, "2", "3"]
+def test_calls_with_a_reused_id_keep_their_own_results(log, texts):
+    messages = view([*log, TASK, asks(A), answers("a", "2"), TASK, asks(A), answers("a", "3")])
+    assert [m.text for m in messages if isinstance(m, ToolMessage)] == [*texts, "2", "3"]
 
 
-def test_marks_and_empty_replies_are_not_for_the_model():
+def test_log_entries_and_empty_replies_are_not_part_of_the_view():
     log = [RunStart(), TASK, AssistantMessage(" \n"), AssistantMessage("hi"), RunEnd("completed")]
     assert [m.text for m in view(log)] == ["task", "hi"]
 
 
-def test_after_a_summary_the_view_is_the_first_task_the_summary_and_the_rest():
+def test_after_a_summary_the_view_contains_the_first_task_the_summary_and_the_rest():
     log = [RunStart(), TASK, asks(A), answers("a"), asks(B), answers("b", "new"), Summary("old", 2)]
-    shown = view([*log, Summary("S", 4), UserMessage("more")])
-    assert shown[0] == TASK
-    assert shown[1].text.endswith("S")
-    assert shown[1].hidden
-    assert [m.text for m in shown[2:]] == ["", "new", "more"]
+    messages = view([*log, Summary("S", 4), UserMessage("more")])
+    assert messages[0] == TASK
+    assert messages[1].text.endswith("S")
+    assert messages[1].hidden
+    assert [m.text for m in messages[2:]] == ["", "new", "more"]
 
 
-def test_after_a_summary_the_users_own_messages_since_the_newest_prompt_are_there_word_for_word():
+def test_user_messages_since_the_newest_prompt_are_kept_verbatim_after_a_summary():
     log = [RunStart(), TASK, AssistantMessage("said"), RunEnd("completed")]
     log += [RunStart(), UserMessage("older"), AssistantMessage("said"), RunEnd("completed")]
     log += [RunStart(), UserMessage("newest"), asks(A), answers("a")]
     log += [UserMessage("a nudge", "nudge"), asks(B), answers("b", "new")]
-    shown = view([*log, Summary("S", len(log) - 2)])
-    assert [m.text for m in shown] == ["task", f"{SUMMARY_INTRO}S", "newest", "", "new"]
-    assert view([*log, Summary("S", 9)])[2:] == view(log)[-6:], "what is kept anyway comes once"
+    rendered = view([*log, Summary("S", len(log) - 2)])
+    assert [m.text for m in rendered] == ["task", f"{SUMMARY_INTRO}S", "newest", "", "new"]
+    assert view([*log, Summary("S", 9)])[2:] == view(log)[-6:], "kept messages are not repeated"
 
 
-def test_after_a_summary_what_was_sent_into_the_first_run_is_there_too():
+def test_messages_sent_during_the_first_run_are_kept_after_a_summary():
     log = [RunStart(), TASK, asks(A), answers("a"), UserMessage("hurry", "sent")]
     log += [asks(B), answers("b", "new")]
-    shown = view([*log, Summary("S", 5)])
-    assert [m.text for m in shown] == ["task", f"{SUMMARY_INTRO}S", "hurry", "", "new"]
+    messages = view([*log, Summary("S", 5)])
+    assert [m.text for m in messages] == ["task", f"{SUMMARY_INTRO}S", "hurry", "", "new"]
 
 
-def test_a_call_that_has_started_is_never_denied_whatever_its_result_says():
+def test_a_started_call_is_never_in_the_state_denied_regardless_of_its_result():
     log = [TASK, asks(A), ToolStart("a"), ToolMessage("a", "add", "Denied by the bank", True)]
     assert states_of(log)["a"].state == "failed"
     log[-1] = replace(log[-1], origin="denied")
     assert states_of(log)["a"].state == "failed"
 
 
-def test_a_call_that_had_started_is_not_denied_by_whoever_keeps_it_from_starting_again():
+def test_a_denial_of_a_second_start_keeps_the_outcome_of_a_started_call_unknown():
     log = [TASK, asks(A), ToolStart("a"), Ask("a"), Decision("a", False, "Not twice.")]
     assert states_of(log)["a"].state == "sealed"
     assert view(log)[-1].text == OUTCOME_UNKNOWN
@@ -216,16 +216,16 @@ def test_a_call_that_had_started_is_not_denied_by_whoever_keeps_it_from_starting
 
 
 @given(logs, st.integers(0, 12))
-def test_a_fold_that_goes_on_with_a_log_says_what_one_from_its_beginning_says(log, cut):
+def test_an_incremental_fold_equals_a_fold_of_the_complete_log(log, cut):
     agent = Loop(llm=ScriptedModel())
     for record in [*log, RunStart(), *log[cut:], Fork(), *log[:cut]]:
         agent.record(record)
-        anew = Conversation(agent.log).catch_up()
-        assert agent.messages == anew.messages == view(agent.log)
-        assert agent.conversation.states == anew.states
-        assert agent.conversation.requests == anew.requests
-        assert agent.conversation.run == anew.run
-        assert agent.usage == usage_of(anew.requests)
+        complete = Conversation(agent.log).catch_up()
+        assert agent.messages == complete.messages == view(agent.log)
+        assert agent.conversation.states == complete.states
+        assert agent.conversation.requests == complete.requests
+        assert agent.conversation.run == complete.run
+        assert agent.usage == usage_of(complete.requests)
     agent.log.rewind(cut)
     agent.record(TASK)
     assert agent.messages == view(agent.log), "after a rewind the folds start over"
@@ -233,14 +233,14 @@ def test_a_fold_that_goes_on_with_a_log_says_what_one_from_its_beginning_says(lo
     assert agent.messages == [TASK]
 
 
-def test_the_log_says_how_the_newest_run_has_ended():
+def test_the_stop_reason_of_the_newest_run_is_computed_from_the_log():
     log = [TASK]
     for record, ended in [(RunStart(), ""), (RunEnd("limit:cost"), "limit:cost"), (RunStart(), "")]:
         log.append(record)
         assert Conversation(log).catch_up().stop_reason == ended
 
 
-def test_validate_says_what_a_provider_would_refuse():
+def test_validate_messages_reports_messages_that_providers_reject():
     bad = [AssistantMessage(), asks(A), UserMessage("x"), answers("a"), SystemMessage("s"), asks(A)]
     problems = "\n".join(validate_messages(bad))
     for words in (

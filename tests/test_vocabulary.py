@@ -1,4 +1,4 @@
-"""Programs in the words of bu_agent_sdk run with their imports changed: to the shim, or to ours."""
+"""Programs written for bu_agent_sdk run with imports from the shim or from agentloop."""
 
 import re
 import runpy
@@ -395,7 +395,7 @@ OURS = [("agentloop", "done tool"), ("agentloop", "all settings")]
 
 
 @pytest.mark.parametrize(("module", "name"), [*product(["from_bu_agent_sdk"], PROGRAMS), *OURS])
-def test_a_program_runs_with_its_imports_changed(module, name, tmp_path, monkeypatch, capsys):
+def test_a_program_runs_with_changed_imports(module, name, tmp_path, monkeypatch, capsys):
     program, script, printed = PROGRAMS[name]
     monkeypatch.syspath_prepend(SHIM.parent)
     monkeypatch.delitem(sys.modules, "from_bu_agent_sdk", raising=False)
@@ -410,7 +410,7 @@ def test_a_program_runs_with_its_imports_changed(module, name, tmp_path, monkeyp
     assert capsys.readouterr().out.strip().replace("\n", "|") == printed
 
 
-def test_sampling_parameters_of_a_model_are_sent_as_they_are(monkeypatch):
+def test_sampling_parameters_of_a_model_are_sent_unchanged(monkeypatch):
     monkeypatch.syspath_prepend(SHIM.parent)
     monkeypatch.delitem(sys.modules, "from_bu_agent_sdk", raising=False)
     from from_bu_agent_sdk import ChatOpenAILike
