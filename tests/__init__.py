@@ -1,4 +1,4 @@
-"""The tests of agentloop. `AGENTLOOP_SLOW=1` runs each of them, with all of its cases."""
+"""The tests of agentloop. `AGENTLOOP_SLOW=1` runs all tests with all cases."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ Case = TypeVar("Case")
 
 
 def some(cases: Sequence[Case], count: int) -> list[Case]:
-    """All cases if slow tests run, else at most `count` of them: the first, the last, and between.
+    """Return all cases if slow tests run, otherwise at most `count`, from the first to the last.
 
     some(range(100), 4)  # [0, 33, 66, 99]
     """

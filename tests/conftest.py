@@ -1,4 +1,4 @@
-"""How all tests run: one profile of hypothesis, and what only `AGENTLOOP_SLOW=1` runs."""
+"""Configuration of all tests: the hypothesis profile, and tests that need `AGENTLOOP_SLOW=1`."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ from agentloop.messages import clean_text
 
 from . import SLOW
 
-# On a busy machine an example may take any time, so there is no deadline.
+# No deadline: on a busy machine an example may take any time.
 settings.register_profile(
     "agentloop",
     deadline=None,
@@ -21,10 +21,10 @@ settings.register_profile(
 )
 settings.load_profile("agentloop")
 
-# Programs that tests start find the package compiled.
+# Programs started by tests use compiled files of the package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# No test talks to the world, whose certificates each HTTP client would take a while to read.
+# Tests use no public servers, and each HTTP client would load all certificates slowly.
 _folder = tempfile.TemporaryDirectory()
 _one = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
 os.environ["SSL_CERT_FILE"] = str(Path(_folder.name, "one.pem"))
@@ -32,9 +32,9 @@ Path(os.environ["SSL_CERT_FILE"]).write_text("".join(_one[:2]), encoding="utf-8"
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """True of a marked test, and of the loop's contract with one mixin alone.
+    """Return whether a test is marked as slow, or is the loop's contract with a single mixin.
 
-    The loop itself, the standard agent and all mixins together keep the contract in every run.
+    Every run tests the contract with the loop itself, the standard agent and all mixins together.
     """
     of_the_loop = getattr(item.function, "__module__", "") == "tests.test_loop"
     alone = of_the_loop and item.module.__name__.startswith(("tests.mixins.", "tests.toolkits."))
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item):
-    """Let a report be sent to another process, whatever a hostile text has left in the log."""
+    """Make a report safe to send to another process, even with invalid text in the log."""
     report = yield
     report.sections = [(name, clean_text(text)) for name, text in report.sections]
     return report

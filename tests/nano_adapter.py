@@ -1,7 +1,7 @@
-"""examples/nano.py behind the package's names, so that tests of the package run against it.
+"""examples/nano.py with the package's interface, so that tests of the package run with it.
 
-nano.py has dicts where the package has objects. An agent here takes the package's scripted models
-and tools, and shows its log and its messages as the package's records.
+nano.py uses dicts instead of objects. The adapted agent accepts scripted models and tools of the
+package, and returns its log and its messages as records of the package.
 """
 
 import asyncio
@@ -13,7 +13,10 @@ from agentloop import AssistantMessage, SystemMessage, ToolCall, ToolMessage, Us
 from agentloop.tools import FunctionTool
 
 NANO = Path(__file__).parent.parent / "examples" / "nano.py"
-FINISH = {"length": "length", "refused": "content_filter"}  # our stop reasons: the wire's
+FINISH = {
+    "length": "length",
+    "refused": "content_filter",
+}  # our stop reasons, and those of the wire format
 
 
 def load_nano():
@@ -53,7 +56,7 @@ def read(messages):
 
 
 def write(reply):
-    """Return an AssistantMessage as a model of nano.py gives it."""
+    """Return an AssistantMessage in the format of nano.py."""
     calls = [
         {
             "id": call.id,
@@ -71,7 +74,7 @@ def write(reply):
 
 
 class Bridge:
-    """A model of the package, such as the strict ScriptedModel, for nano.py."""
+    """Adapts a model of the package, such as ScriptedModel, to nano.py."""
 
     def __init__(self, llm):
         self.llm = llm
@@ -82,7 +85,7 @@ class Bridge:
 
 
 def tool(description="", *, name=None, parallel=True, idempotent=False, **options):
-    """Make a tool of nano.py, which takes its name from its function."""
+    """Create a tool of nano.py, named like its function."""
 
     def make(function):
         made = nano.Tool(function, description, **options)
@@ -97,7 +100,7 @@ def tool(description="", *, name=None, parallel=True, idempotent=False, **option
 
 
 def own_tool(made):
-    """Return a tool of the package as one of nano.py."""
+    """Convert a tool of the package to a tool of nano.py."""
     if isinstance(made, FunctionTool):
         options = {"name": made.name, "ephemeral": made.ephemeral, "timeout": made.timeout}
         return tool(made.description, **options)(made.function)
@@ -105,7 +108,7 @@ def own_tool(made):
 
 
 class Loop:
-    """A nano.Loop that is used as one of the package."""
+    """A nano.Loop with the interface of the package."""
 
     kind = nano.Loop
 
@@ -135,7 +138,7 @@ class Agent(Loop):
     kind = nano.Agent
 
 
-NAMES = {  # what tests of the package mean then
+NAMES = {  # replacements for names in tests of the package
     "Agent": Agent,
     "Loop": Loop,
     "tool": tool,

@@ -104,7 +104,7 @@ def is_package(module: str) -> bool:
 
 
 def signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return a function's signature, after its decorators that change how it is called."""
+    """Return the signature of a function, with decorators that change how to call it."""
     kinds = ("property", "overload", "staticmethod", "classmethod", "asynccontextmanager")
     marks = [f"@{name} " for name in map(ast.unparse, function.decorator_list) if name in kinds]
     prefix = "async def" if isinstance(function, ast.AsyncFunctionDef) else "def"
@@ -113,7 +113,7 @@ def signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def lines_of(statement: ast.stmt, module: str) -> list[str]:
-    """Return the lines of a name in the snapshot: of a class, its public fields and methods."""
+    """Return the snapshot lines of a name; for a class, also public fields and methods."""
     if isinstance(statement, FUNCTIONS):
         return [signature(statement)]
     if not isinstance(statement, ast.ClassDef):
@@ -150,7 +150,7 @@ def snapshot() -> str:
     return "\n".join(lines)
 
 
-def test_the_public_api_is_the_one_in_the_snapshot():
+def test_the_public_api_matches_the_snapshot():
     assert snapshot() == SNAPSHOT.read_text(encoding="utf-8")
 
 
@@ -178,7 +178,7 @@ def is_listed(module: str, name: str) -> bool:
 
 
 def private_imports(code: str, is_chat: bool = False) -> list[str]:
-    """Return the names that a program imports from agentloop, and that are not public."""
+    """Return the internal names that a program imports from agentloop."""
     found = []
     tree = ast.parse(code)
     modules = {}

@@ -1,4 +1,4 @@
-"""CacheMonitor: each request tells what it shares with the one before it."""
+"""CacheMonitor: each request is compared with the previous request."""
 
 from agentloop import Agent, CompactionConfig, Ephemeral, Request, ScriptedModel, ToolCall, tool
 from agentloop.common.tokens import message_tokens, tool_tokens
@@ -15,7 +15,7 @@ CacheMonitor, RequestEvent, compare = recipe.CacheMonitor, recipe.RequestEvent, 
 
 
 class Metered(Agent, CacheMonitor):
-    """At the right, where the requests leave."""
+    """CacheMonitor as the last base, next to the model."""
 
 
 async def play(agent):
@@ -31,15 +31,15 @@ class TestCacheMonitor(test_loop.TestLoop):
         events = [event async for event in agent.query_stream("x")]
         assert [at for at, event in enumerate(events) if isinstance(event, RequestEvent)] == [0, 5]
 
-    async def test_a_request_says_how_much_of_the_last_one_is_still_there(self):
+    async def test_a_request_event_counts_the_messages_and_tokens_kept_from_the_last_request(self):
         llm = ScriptedModel(call("add", a=1, b=2), call("add", a=1, b=2), "3")
         sent = await play(Metered(llm=llm, tools=[add], system_prompt="Be good."))
-        told = [(one.messages, one.kept, one.tokens_again) for one in sent]
-        assert told == [(2, 0, 0), (4, 2, 0), (6, 4, 0)]
+        counts = [(event.messages, event.kept, event.tokens_again) for event in sent]
+        assert counts == [(2, 0, 0), (4, 2, 0), (6, 4, 0)]
         assert sent[0].tokens < sent[1].tokens < sent[2].tokens
-        assert [one.tokens_kept for one in sent] == [0, sent[0].tokens, sent[1].tokens]
+        assert [event.tokens_kept for event in sent] == [0, sent[0].tokens, sent[1].tokens]
 
-    async def test_it_tells_how_much_a_prune_bills_again(self):
+    async def test_a_request_event_counts_the_tokens_that_are_billed_again_after_a_prune(self):
         @tool("Look", ephemeral=1)
         async def look() -> str:
             return "x" * 4_000
@@ -53,13 +53,15 @@ class TestCacheMonitor(test_loop.TestLoop):
 
         llm = ScriptedModel(call("look"), call("note"), call("look"), "ok")
         sent = await play(Pruning(llm=llm, tools=[look, note]))
-        assert [one.kept for one in sent] == [0, 1, 3, 2]
+        assert [event.kept for event in sent] == [0, 1, 3, 2]
         calls = [AssistantMessage(tool_calls=(ToolCall("", name),)) for name in ("look", "note")]
         again = [UserMessage("x"), *calls, ToolMessage("", "note", "y" * 4_000)]
-        assert [one.tokens_again for one in sent] == [0, 0, 0, sum(map(message_tokens, again))]
-        assert sent[3].tokens_kept == tool_tokens([look, note]), "entries stand at marks only"
+        assert [event.tokens_again for event in sent] == [0, 0, 0, sum(map(message_tokens, again))]
+        assert sent[3].tokens_kept == tool_tokens([look, note]), (
+            "cache entries end at cache marks only"
+        )
 
-    def test_other_tools_or_another_choice_break_the_prefix_from_its_start(self):
+    def test_a_change_of_tools_or_tool_choice_invalidates_the_complete_prefix(self):
         a, b = UserMessage("a " * 10), UserMessage("b")
         before = Request([a], (add,))
         assert compare(Request([a, b], (add,)), before).tokens_kept == 14 + tool_tokens([add])
@@ -67,16 +69,18 @@ class TestCacheMonitor(test_loop.TestLoop):
             event = compare(other, before)
             assert (event.kept, event.tokens_kept, event.tokens_again) == (0, 0, 14)
 
-    async def test_a_side_request_to_another_model_is_compared_with_that_models_last(self):
+    async def test_a_side_request_is_compared_with_the_last_request_to_the_same_model(self):
         cheap = ScriptedModel("SUMMARY", "SUMMARY", model="cheap")
         llm = ScriptedModel(*(call("read", n=n) for n in range(4)), "ok")
         config = CompactionConfig(context_window=1_500, model=cheap, keep_turns=1)
         sent = await play(Metered(llm=llm, tools=[read], compaction=config))
-        side = [at for at, one in enumerate(sent) if one.purpose == "compaction"]
+        side = [at for at, event in enumerate(sent) if event.purpose == "compaction"]
         assert sent[side[0]].kept == 0
         assert sent[side[0] + 1].kept == 1, "the first task"
 
-    async def test_only_new_messages_are_counted_also_if_a_prune_changes_one(self, monkeypatch):
+    async def test_only_new_messages_are_counted_even_if_a_prune_changes_a_message(
+        self, monkeypatch
+    ):
         counted = [0]
 
         def count(message):
@@ -96,4 +100,4 @@ class TestCacheMonitor(test_loop.TestLoop):
 
         monkeypatch.setattr(recipe, "message_tokens", count)
         await play(Pruning(llm=ScriptedModel(answer), tools=[look], max_iterations=200))
-        assert len(set(counted[5:-1])) == 1  # in a request as late as in an early one
+        assert len(set(counted[5:-1])) == 1  # the same count in early and late requests

@@ -1,4 +1,4 @@
-"""Channels: numbered entries for readers who come, go, and are slow."""
+"""Channels: numbered entries for late, slow and reconnecting readers."""
 
 import asyncio
 import threading
@@ -38,13 +38,13 @@ def served(*script, **settings):
 
 
 async def read(subscription):
-    """All entries, once the subscription is closed."""
+    """Close a subscription and return its entries."""
     subscription.close()
     return [entry async for entry in subscription]
 
 
 async def read_on(subscription):
-    """All entries, until somebody closes the subscription."""
+    """Return all entries until the subscription is closed."""
     return [entry async for entry in subscription]
 
 
@@ -72,26 +72,26 @@ class TestChannels(test_loop.TestLoop):
         assert kinds(await read(control)) == ["Decision"]
         assert kinds(await read(monitor)) == ["RunStart", "ToolStart", "RunEnd"]
 
-    async def test_a_replay_is_what_was_seen_live_from_each_entry_on(self, tmp_path):
+    async def test_a_replay_from_any_entry_equals_the_live_entries(self, tmp_path):
         thought = AssistantMessage("3", thinking="hm", usage=Usage(5, 1))
         first = served(call("add", a=1, b=2), thought, session="s", session_dir=tmp_path)
         live = first.follow()
         await first.run("x")
         first.close()
-        heard = [entry for entry in await read(live) if not entry.kind.endswith("DeltaEvent")]
-        assert [entry.number for entry in heard] == [*range(len(heard))]
-        assert kinds(heard)[-5:] == [
+        received = [entry for entry in await read(live) if not entry.kind.endswith("DeltaEvent")]
+        assert [entry.number for entry in received] == [*range(len(received))]
+        assert kinds(received)[-5:] == [
             *("UsageEvent", "ThinkingEvent", "TextEvent"),
             *("RunEnd", "FinalResponseEvent"),
         ]
-        assert heard[-1].item.content == "3"
+        assert received[-1].item.content == "3"
         again = served("more", session="s", session_dir=tmp_path)
-        for since in range(-1, len(heard)):
+        for since in range(-1, len(received)):
             replayed = await read(again.follow(since=since))
-            assert replayed == heard[since + 1 :]
+            assert replayed == received[since + 1 :]
         again.close()
 
-    async def test_a_slow_reader_misses_no_entry_of_a_record(self):
+    async def test_a_slow_reader_receives_all_entries_of_records(self):
         agent = served("word " * 2_000, "two")
         slow = agent.follow()
         await agent.run("x")
@@ -102,7 +102,7 @@ class TestChannels(test_loop.TestLoop):
         assert kinds(lasting).count("FinalResponseEvent") == 2
         assert [entry.number for entry in entries] == sorted(entry.number for entry in entries)
 
-    async def test_a_reader_that_waits_learns_how_a_run_failed(self):
+    async def test_a_waiting_reader_receives_the_error_of_a_failed_run(self):
         agent = served(BadRequest("no such model"))
         ends = agent.follow("RunEnd", "FinalResponseEvent")
         waiting = asyncio.create_task(anext(ends))
@@ -113,19 +113,21 @@ class TestChannels(test_loop.TestLoop):
         assert (await anext(ends)).item.stop_reason == "error"
 
     @pytest.mark.parametrize("bases", [(Channels, Session), (Session, Channels)])
-    async def test_nothing_is_told_before_it_is_on_disk_in_any_order(self, tmp_path, bases):
+    async def test_entries_are_delivered_only_after_they_are_on_disk_for_any_order_of_bases(
+        self, tmp_path, bases
+    ):
         pairs = []
 
         class Both(*bases, Agent): ...
 
-        def hear(entry):
+        def collect(entry):
             on_disk = Entries(read_log(tmp_path / "s.jsonl")).catch_up().entries
             pairs.append((entry, on_disk[entry.number] if entry.number < len(on_disk) else None))
 
         llm = ScriptedModel(call("add", a=1, b=2), "3")
         agent = Both(llm=llm, tools=[add], session="s", session_dir=tmp_path)
         for channel in ("progress", "monitor", "control"):
-            agent.on(channel, hear)
+            agent.on(channel, collect)
         await agent.run("x")
         agent.record(Decision("call_1", True))
         await asyncio.sleep(0)
@@ -135,7 +137,7 @@ class TestChannels(test_loop.TestLoop):
         assert lasting[-1][0].kind == "Decision"
         assert {"RunStart", "ToolStart", "RunEnd"} <= {*kinds(here for here, _ in lasting)}
 
-    async def test_a_cleared_history_is_told_from_its_beginning(self):
+    async def test_a_reader_receives_a_cleared_history_from_its_start(self):
         agent = served("one", "two")
         await agent.run("x")
         reader = agent.follow()
@@ -147,54 +149,54 @@ class TestChannels(test_loop.TestLoop):
             (2, "UserMessage"),
         ]
 
-    async def test_a_handler_hears_one_kind_until_it_is_taken_off(self, caplog):
-        agent, heard = served(call("add", a=1, b=2), "3", "again"), []
-        stop = agent.on("ToolResultEvent", lambda entry: heard.append(entry.item.result))
+    async def test_a_handler_receives_one_kind_of_entry_until_it_is_removed(self, caplog):
+        agent, received = served(call("add", a=1, b=2), "3", "again"), []
+        stop = agent.on("ToolResultEvent", lambda entry: received.append(entry.item.result))
         agent.on("TextEvent", lambda entry: 1 / 0)
         await agent.run("x")
         stop()
         await agent.run("y")
-        assert heard == ["3"]
+        assert received == ["3"]
         assert "ZeroDivisionError" in caplog.text
 
-    def test_a_handler_hears_all_of_a_run_in_a_script(self):
-        agent, heard = served("one", "two"), []
-        agent.on("FinalResponseEvent", lambda entry: heard.append(entry.item.content))
+    def test_a_handler_receives_all_entries_with_run_sync(self):
+        agent, received = served("one", "two"), []
+        agent.on("FinalResponseEvent", lambda entry: received.append(entry.item.content))
         agent.run_sync("x")
         agent.run_sync("y")
-        assert heard == ["one", "two"]
+        assert received == ["one", "two"]
 
-    async def test_a_handler_that_takes_itself_off_hears_no_more(self):
-        agent, heard = served(), []
+    async def test_a_handler_that_removes_itself_receives_no_further_entries(self):
+        agent, received = served(), []
 
         def once(entry):
-            heard.append(entry.item.call_id)
+            received.append(entry.item.call_id)
             stop()
 
         stop = agent.on("control", once)
         agent.record(Decision("call_1", True))
         agent.record(Decision("call_2", True))
         await asyncio.sleep(0)
-        assert heard == ["call_1"]
+        assert received == ["call_1"]
 
-    async def test_a_handler_that_a_thread_takes_off_meanwhile_leaves_no_error(self, caplog):
+    async def test_removing_a_handler_from_another_thread_causes_no_error(self, caplog):
         class Slow(Served):
             def fold(self, kind, *settings):
                 value = super().fold(kind, *settings)
-                if closes:  # as a thread might, while a handler's next entry is looked up
+                if closes:  # like a thread during the search for a handler's next entry
                     closes.pop()()
                 return value
 
-        closes, heard = [], []
+        closes, received = [], []
         agent = Slow(llm=ScriptedModel("hi"))
-        stop = agent.on("control", heard.append)
+        stop = agent.on("control", received.append)
         closes.append(stop)
         agent.record(Decision("call_1", True))
         agent.emit(TextEvent("a"))
         await asyncio.sleep(0)
         assert "a listener failed" not in caplog.text
 
-    async def test_a_number_of_another_history_gets_all_of_this_one(self):
+    async def test_a_number_beyond_the_history_yields_the_complete_history(self):
         agent = served("hi")
         page = agent.follow("progress", since=57)
         await agent.run("x")
@@ -203,44 +205,44 @@ class TestChannels(test_loop.TestLoop):
         late = await read(agent.follow("progress", since=57))
         assert late == lasting
 
-    async def test_what_a_thread_says_between_runs_wakes_the_reader_and_the_handler(self):
-        agent, heard = served("hi"), []
-        agent.on("HiddenUserMessageEvent", lambda entry: heard.append(entry.item.content))
+    async def test_a_note_from_a_thread_between_runs_is_delivered_to_readers_and_handlers(self):
+        agent, received = served("hi"), []
+        agent.on("HiddenUserMessageEvent", lambda entry: received.append(entry.item.content))
         await agent.run("x")
         reader = agent.follow("HiddenUserMessageEvent")
         waiting = asyncio.create_task(anext(reader))
-        await asyncio.sleep(0)  # now it waits
+        await asyncio.sleep(0)  # starts to wait
         thread = threading.Thread(target=agent.add_note, args=("a note",))
         thread.start()
         entry = await asyncio.wait_for(waiting, 10)
         thread.join()
         await asyncio.sleep(0)
-        assert [entry.item.content] == heard == ["a note"]
+        assert [entry.item.content] == received == ["a note"]
 
-    async def test_what_a_tool_says_in_a_thread_is_heard_once(self):
+    async def test_notes_from_a_tool_in_a_thread_are_delivered_once(self):
         @tool
         def say(agent: Annotated[Agent, Depends(current_agent)]) -> str:
             agent.add_note("one")
             agent.add_note("two")
             return "said"
 
-        agent, heard = Served(llm=ScriptedModel(call("say"), "ok"), tools=[say]), []
-        agent.on("HiddenUserMessageEvent", lambda entry: heard.append(entry.item.content))
+        agent, received = Served(llm=ScriptedModel(call("say"), "ok"), tools=[say]), []
+        agent.on("HiddenUserMessageEvent", lambda entry: received.append(entry.item.content))
         await agent.run("x")
         await asyncio.sleep(0)
-        assert heard == ["one", "two"]
+        assert received == ["one", "two"]
 
-    async def test_what_the_user_must_not_see_is_for_monitors_and_is_told_once(self):
+    async def test_hidden_messages_are_delivered_only_to_monitors_and_only_once(self):
         agent = served("hi", system_prompt="the secret recipe")
         progress, monitor = map(agent.follow, ("progress", "monitor"))
         agent.add_note("a hidden note")
         await agent.run("x")
-        seen = await read(progress)
-        assert "hidden note" not in str(seen)
-        assert "RunStart" not in kinds(seen)
+        entries = await read(progress)
+        assert "hidden note" not in str(entries)
+        assert "RunStart" not in kinds(entries)
         assert str(await read(monitor)).count("a hidden note") == 1
 
-    def test_a_name_that_does_not_exist_is_refused(self):
+    def test_an_unknown_channel_or_kind_is_an_error(self):
         agent = served()
         for use in (agent.follow, lambda name: agent.on(name, print)):
             with pytest.raises(ValueError, match="progres.: use .*, progress"):
@@ -248,7 +250,7 @@ class TestChannels(test_loop.TestLoop):
             with pytest.raises(ValueError, match="ToolResult.: use .*ToolResultEvent, "):
                 use("ToolResult")
 
-    async def test_a_fork_has_no_subscription_of_its_parent(self):
+    async def test_a_fork_does_not_inherit_subscriptions(self):
         agent = served("one", "two")
         subscription = agent.follow()
         await agent.fork().run("x")

@@ -1,4 +1,4 @@
-"""What parse_docstring makes of the two styles that it reads, and of others."""
+"""parse_docstring: Google style, Sphinx style, and other text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SPHINX = """Finds people.
 
 
 @pytest.mark.parametrize("text", [GOOGLE, SPHINX])
-def test_the_google_and_the_sphinx_style_are_read(text: str) -> None:
+def test_google_and_sphinx_docstrings_are_parsed(text: str) -> None:
     description, parameters = parse_docstring(text)
     assert description == "Finds people.\n\nLooks in all books."
     assert parameters == {
@@ -52,18 +52,18 @@ def test_the_google_and_the_sphinx_style_are_read(text: str) -> None:
     }
 
 
-def test_a_docstring_of_another_style_is_all_description() -> None:
+def test_a_docstring_in_another_style_is_a_description_without_parameters() -> None:
     text = "Finds people.\n\nParameters\n----------\nname : str\n    who, note: a person"
     assert parse_docstring(text) == (text, {})
 
 
-def test_returns_before_the_parameters_is_no_description() -> None:
+def test_a_returns_section_before_the_parameters_is_not_part_of_the_description() -> None:
     text = "Adds.\n\nReturns:\n    the sum\n\nArgs:\n    a: first"
     assert parse_docstring(text) == ("Adds.", {"a": "first"})
 
 
 @given(st.text(st.sampled_from("Args:paramxyz -*:\n\t()p,")))
-def test_any_text_is_read_without_an_error(text: str) -> None:
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
     description, parameters = parse_docstring(text)
     assert all("\n" not in value for value in parameters.values())
     assert description == description.strip()

@@ -1,4 +1,4 @@
-"""Event loops that are closed during a run or without a goodbye, and locks while listeners run."""
+"""Event loops closed during a run or without cleanup, and locks while listeners run."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ class Steered(MessageQueue, Agent): ...
 
 @tool
 async def wait() -> str:
-    """Wait for ever."""
+    """Wait forever."""
     await asyncio.Event().wait()
     return ""
 
@@ -75,7 +75,7 @@ def test_a_call_of_a_dropped_run_has_no_result(unraisable):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_event_loops_that_are_only_closed_keep_no_connections():
+def test_closed_event_loops_keep_no_connections():
     with OpenAIDouble(["ok"] * 21).in_thread() as server:
         llm = ChatOpenAI("m", base_url=server.url, api_key="key")
         sizes = []
@@ -85,7 +85,7 @@ def test_event_loops_that_are_only_closed_keep_no_connections():
             loop.close()
             gc.collect()
             sizes.append(len(os.listdir("/proc/self/fd")))
-        asyncio.run(Agent(llm=llm).query("hi"))  # releases the last of them
+        asyncio.run(Agent(llm=llm).query("hi"))  # releases the last event loop
         gc.collect()
     assert sizes[-1] < sizes[0] + 10, "two for each loop would be 38 more"
 

@@ -1,4 +1,4 @@
-"""The first agent does what it says: with its script, and with a server that nobody here wrote."""
+"""The first agent works with its script, and with a server of another project."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def run(*arguments, **environment):
     )
 
 
-def test_without_a_key_it_says_that_it_is_scripted_and_mends_the_project():
+def test_without_a_key_the_program_reports_its_script_and_fixes_the_project():
     done = run()
     assert done.returncode == 0, done.stderr
     assert "script" in done.stdout.splitlines()[0]
@@ -37,7 +37,7 @@ def test_without_a_key_it_says_that_it_is_scripted_and_mends_the_project():
     assert "sum(prices)" in (folder / "prices.py").read_text()
 
 
-def test_it_works_in_a_folder_with_a_server_that_nobody_here_wrote(tmp_path):
+def test_the_program_works_in_a_folder_with_a_server_of_another_project(tmp_path):
     (tmp_path / "notes.txt").write_text("milk")
     with LLMockServer() as server:
         url = server.base_url("openai")
@@ -47,7 +47,7 @@ def test_it_works_in_a_folder_with_a_server_that_nobody_here_wrote(tmp_path):
     assert "tokens in" in done.stdout
 
 
-def test_trouble_is_one_line(tmp_path):
+def test_errors_are_one_line(tmp_path):
     done = run(tmp_path / "nope", "x", OPENAI_API_KEY="k")
     assert done.returncode == 2
     assert "no such folder" in done.stderr
@@ -55,7 +55,7 @@ def test_trouble_is_one_line(tmp_path):
     assert done.stderr.splitlines() == ["ValueError: the prompt is empty: write the task"]
 
 
-# ---- the server that plays the script, as a provider reads and checks it
+# ---- the server that plays the script and validates requests
 
 ADDING = [
     ["I add  them.\n", ("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": '"é"'})],
@@ -69,7 +69,7 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_the_server_says_what_the_script_says_and_refuses_what_a_provider_would(monkeypatch):
+async def test_the_server_plays_the_script_and_rejects_invalid_requests(monkeypatch):
     monkeypatch.syspath_prepend(PROGRAM.parent)
     from loopback import loopback
 

@@ -1,4 +1,4 @@
-"""The fleet of examples/recipes: its front over HTTP, and the command that starts all of it."""
+"""The fleet in examples/recipes: the HTTP API, and the command that starts all processes."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ QUESTION = {"model": "small", "prompt": "A1"}
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    """A database with one run that is done."""
+    """Return a database with one completed run."""
     folder = tmp_path_factory.mktemp("fleet")
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     program = [sys.executable, str(FOLDER / "fleet.py")]
@@ -39,7 +39,7 @@ def database(tmp_path_factory):
 
 @pytest.fixture
 def recipe(database, monkeypatch):
-    """The front, with no worker: what it begins stays as it is."""
+    """Return the API without workers, so that new runs stay queued."""
     monkeypatch.setenv("DATABASE_URL", database)
     recipe = load("fleet_api")
     yield recipe
@@ -72,13 +72,13 @@ async def test_an_unknown_run_is_404_and_a_cancelled_one_410(front, method, path
     assert (await front.request(method, f"/runs/{run['id']}{path}")).status_code == 410
 
 
-async def test_a_run_that_waits_says_so_at_once(front):
+async def test_a_queued_run_has_the_status_waiting_immediately(front):
     run = await begin(front)
     assert run["status"] == "waiting"
     assert (await front.get(f"/runs/{run['id']}")).json() == run
 
 
-async def test_a_run_that_is_done_has_its_answer_and_is_not_cancelled(front):
+async def test_a_completed_run_has_an_answer_and_cannot_be_cancelled(front):
     run = await done_run(front)
     answer = (await front.get(f"/runs/{run}")).json()
     assert (answer["status"], answer["answer"], answer["error"]) == ("done", "A1 is booked.", None)
@@ -87,7 +87,7 @@ async def test_a_run_that_is_done_has_its_answer_and_is_not_cancelled(front):
 
 async def test_runs_are_listed_by_model_and_status_the_newest_first(front):
     first = await begin(front, model="large")
-    await asyncio.sleep(1.1)  # SQLite keeps seconds
+    await asyncio.sleep(1.1)  # timestamps in SQLite have a resolution of one second
     second = await begin(front, model="large")
     listed = (await front.get("/runs", params={"model": "large", "status": "waiting"})).json()
     assert [run["id"] for run in listed] == [second["id"], first["id"]]
@@ -97,20 +97,20 @@ async def test_runs_are_listed_by_model_and_status_the_newest_first(front):
     assert (await front.get("/runs", params={"status": "lost"})).status_code == 422
 
 
-async def test_what_cannot_be_begun_is_refused(front):
+async def test_a_run_with_an_unknown_model_or_an_empty_prompt_is_rejected(front):
     for wrong in ({"model": "huge"}, {"prompt": ""}):
         assert (await front.post("/runs", json=QUESTION | wrong)).status_code == 422
 
 
 @pytest.mark.parametrize("field", QUESTION)
-async def test_a_lone_surrogate_in_a_request_is_no_error_of_the_server(front, field):
+async def test_a_lone_surrogate_in_a_request_is_a_client_error(front, field):
     headers = {"content-type": "application/json"}
     text = json.dumps(QUESTION | {field: "\ud800"})
     answer = await front.post("/runs", content=text, headers=headers)
     assert (answer.status_code, field in answer.text) == (422, True)
 
 
-async def test_events_go_on_behind_the_last_one_that_a_client_got(front):
+async def test_events_continue_after_the_last_event_id_of_a_client(front):
     path = f"/runs/{await done_run(front)}/events"
     whole = (await front.get(path)).text
     ids = re.findall(r"^id: (.+)$", whole, re.MULTILINE)
@@ -123,14 +123,14 @@ async def test_events_go_on_behind_the_last_one_that_a_client_got(front):
         assert (await front.get(path, headers={"Last-Event-ID": wrong})).status_code == 422
 
 
-async def test_whoever_follows_a_run_is_told_that_it_was_cancelled(recipe, front):
+async def test_followers_of_a_run_receive_its_cancellation(recipe, front):
     run = (await begin(front))["id"]
     lines = recipe.lines(run, 0, 0)
     await front.delete(f"/runs/{run}")
     assert [line async for line in lines] == ['event: End\ndata: "cancelled"\n\n']
 
 
-async def test_a_stream_that_is_silent_sends_comments(recipe, front, monkeypatch):
+async def test_a_stream_without_events_sends_comments(recipe, front, monkeypatch):
     monkeypatch.setattr(recipe, "KEEP_ALIVE", 0.01)
     run = (await begin(front))["id"]
     lines = recipe.lines(run, 0, 0)
@@ -139,25 +139,25 @@ async def test_a_stream_that_is_silent_sends_comments(recipe, front, monkeypatch
     assert [line async for line in lines][-1] == 'event: End\ndata: "cancelled"\n\n'
 
 
-async def test_events_are_told_while_a_tool_runs(monkeypatch):
+async def test_events_are_written_while_a_tool_runs(monkeypatch):
     recipe = load("fleet")
-    written, seen = [], asyncio.Event()
+    written, is_written = [], asyncio.Event()
 
     async def write(stream, entry):
         written.extend(name for name, data in entry)
         if "ToolCallEvent" in written:
-            seen.set()
+            is_written.set()
 
     @tool(timeout=10)
     async def book() -> str:
-        """Take until somebody has seen that this runs."""
-        await seen.wait()
+        """Run until the event of this call was written."""
+        await is_written.wait()
         return "booked"
 
-    class Told(Agent, recipe.Live): ...
+    class Live(Agent, recipe.Live): ...
 
     monkeypatch.setattr(recipe.DBOS, "write_stream_async", write)
-    agent = Told(llm=ScriptedModel([call("book"), call("book")], "done"), tools=[book])
+    agent = Live(llm=ScriptedModel([call("book"), call("book")], "done"), tools=[book])
     await agent.run("Book.")
     assert [message.text for message in agent.messages[2:4]] == ["booked", "booked"]
     assert written.index("ToolCallEvent") < written.index("ToolResultEvent")
@@ -195,24 +195,24 @@ def free_port():
 
 @contextmanager
 def started(folder, *arguments, kill=signal.SIGTERM, recipes=FOLDER):
-    """Start the command; give a client of it. Afterwards it has ended, and said no error."""
+    """Start the command and yield a client; afterwards stop it and check its output for errors."""
     port = free_port()
     ours = {"PYTHONPATH": str(ROOT), "PORT": port, "PGPORT": free_port(), "HOME": str(folder)}
     environment = {k: v for k, v in os.environ.items() if k != "DATABASE_URL"} | ours
     command = [sys.executable, "-W", "error", str(recipes / "fleet_api.py"), *arguments]
-    with (folder / "said").open("w+") as output:
+    with (folder / "output").open("w+") as output:
         pipes = {"stdout": output, "stderr": output}
         process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 while not is_up(client):
-                    assert process.poll() is None, (folder / "said").read_text()
+                    assert process.poll() is None, (folder / "output").read_text()
                     time.sleep(0.1)
                 yield client
         finally:
             process.send_signal(kill)
             process.wait(60)
-        assert "Traceback" not in (folder / "said").read_text()
+        assert "Traceback" not in (folder / "output").read_text()
 
 
 def is_up(client):
@@ -236,7 +236,7 @@ def processes_with(path):
             if any(os.readlink(link) == str(path) for link in files.iterdir()):
                 pids.append(files.parent.name)
         except OSError:
-            continue  # it has ended meanwhile, or is another user's
+            continue  # the process has ended, or belongs to another user
     return pids
 
 
@@ -248,7 +248,7 @@ def test_one_command_starts_workers_and_front_on_sqlite_and_ctrl_c_ends_them(tmp
     assert processes_with(tmp_path / "fleet.sqlite") == []
 
 
-def test_the_command_ends_although_somebody_follows_a_run(tmp_path):
+def test_the_command_ends_while_a_client_follows_a_run(tmp_path):
     from dbos import DBOSClient
 
     with ExitStack() as afterwards, started(tmp_path) as client:
@@ -271,14 +271,14 @@ async def book(room: str) -> str:
 
 
 def kill_worker(folder, name):
-    """Kill -9 the process of a worker of the fleet that runs in a folder."""
+    """Kill the process of a worker of the fleet in a folder with SIGKILL."""
     command = [b"work", name.encode(), b"below", b""]
     for process in sorted(Path("/proc").glob("[0-9]*")):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
             is_ours = words[-4:] == command and os.readlink(process / "cwd") == str(folder)
         except OSError:
-            continue  # it has ended meanwhile, or is another user's
+            continue  # the process has ended, or belongs to another user
         if is_ours:
             os.kill(int(process.name), signal.SIGKILL)
             return
@@ -286,7 +286,7 @@ def kill_worker(folder, name):
 
 
 def wait_for(client, path, is_done):
-    """Ask until the answer is as it should be; the test's time limit ends this."""
+    """Repeat a request until its answer is as expected, limited by the timeout of the test."""
     while not is_done(answer := client.get(path)):
         time.sleep(0.1)
     return answer
@@ -295,12 +295,12 @@ def wait_for(client, path, is_done):
 @pytest.mark.timeout(100)
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
-def test_a_killed_worker_is_noticed_and_its_run_continues_on_another(database):
+def test_a_killed_worker_is_detected_and_its_run_continues_on_another_worker(database):
     if database == "postgres" and not Postgres.find("initdb"):
         pytest.skip("there is no Postgres: install the package postgresql")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        folder.chmod(0o755)  # root starts Postgres as another user, who has to get there
+        folder.chmod(0o755)  # root starts Postgres as another user, who must be able to enter
         kill_a_worker_during_a_run(folder, database)
 
 
@@ -328,11 +328,13 @@ def kill_a_worker_during_a_run(folder, database):
         assert 'fleet_workers{state="alive"} 1\nfleet_workers{state="lost"} 1\n' in page
         assert 'fleet_runs{model="small",status="outcome_unknown"} 1\n' in page
         assert f'fleet_heartbeat_age_seconds{{worker="{worker}"}}' in page
-    assert f"worker {worker} is lost: others continue its runs (1)" in (folder / "said").read_text()
+    assert (
+        f"worker {worker} is lost: others continue its runs (1)" in (folder / "output").read_text()
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
-def test_no_worker_outlives_a_command_that_is_killed_and_it_starts_again(tmp_path):
+def test_workers_end_if_the_command_is_killed_and_the_command_can_restart(tmp_path):
     with started(tmp_path, kill=signal.SIGKILL) as client:
         do_a_run(client)
     end = time.monotonic() + 30
@@ -344,7 +346,7 @@ def test_no_worker_outlives_a_command_that_is_killed_and_it_starts_again(tmp_pat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="two may have one port there")
-def test_a_second_command_at_the_same_port_starts_no_worker(tmp_path):
+def test_a_second_command_on_the_same_port_starts_no_worker(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -360,12 +362,12 @@ def test_a_second_command_at_the_same_port_starts_no_worker(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Postgres is not started so there")
-def test_one_command_starts_it_on_a_postgres_which_keeps_its_runs():
+def test_one_command_starts_the_fleet_on_postgres_and_keeps_the_runs():
     if not Postgres.find("initdb"):
         pytest.skip("there is no Postgres: install the package postgresql")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        folder.chmod(0o755)  # root starts Postgres as another user, who has to get there
+        folder.chmod(0o755)  # root starts Postgres as another user, who must be able to enter
         with started(folder, "postgres", kill=signal.SIGKILL) as client:
             do_a_run(client)
         with started(folder, "postgres") as client:

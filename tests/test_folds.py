@@ -1,4 +1,4 @@
-"""What is computed from a log goes on with it, and is what one would compute from its beginning."""
+"""Incremental folds have the same values as folds of the complete log."""
 
 import asyncio
 
@@ -82,8 +82,8 @@ records = (
 logs = st.lists(records, max_size=25)
 
 
-def said(fold):
-    """What a fold says, without what it was made of and the time that has passed."""
+def values_of(fold):
+    """Return the public values of a fold, without its log and elapsed times."""
     public = {name for name in dir(fold) if not name.startswith("_")}
     found = {name: getattr(fold, name) for name in public - {"log", "seconds"}}
     if "used" in found:
@@ -91,45 +91,49 @@ def said(fold):
     return {name: value for name, value in found.items() if not callable(value)}
 
 
-def judged(log):
-    """A log in which hooks were asked about each prompt: that is when they have a say."""
-    found = []
+def with_verdicts(log):
+    """Return the log with a hook verdict after each prompt."""
+    extended = []
     for record in log:
-        found.append(record)
+        extended.append(record)
         if isinstance(record, UserMessage) and not record.hidden:
-            verdict = "deny" if len(found) % 2 else "none"
-            found.append(HookVerdict("UserPromptSubmit", verdict, record.text))
-    return found
+            verdict = "deny" if len(extended) % 2 else "none"
+            extended.append(HookVerdict("UserPromptSubmit", verdict, record.text))
+    return extended
 
 
 @pytest.mark.parametrize("kind", FOLDS, ids=lambda kind: kind[0].__name__)
 @given(logs, logs, st.integers(0, 25))
-def test_a_fold_that_goes_on_says_after_each_record_what_one_from_the_beginning_says(
-    kind, log, later, cut
-):
+def test_an_incremental_fold_equals_a_complete_fold_after_each_record(kind, log, later, cut):
     fold, *settings = kind
     agent = Loop(llm=ScriptedModel())
-    for record in judged(log):
+    for record in with_verdicts(log):
         agent.record(record)
-        assert said(agent.fold(fold, *settings)) == said(fold(agent.log, *settings).catch_up())
+        assert values_of(agent.fold(fold, *settings)) == values_of(
+            fold(agent.log, *settings).catch_up()
+        )
     for other in (agent.fork(), agent.fork(cut)):
-        for record in judged(later):
+        for record in with_verdicts(later):
             other.record(record)
-            assert said(other.fold(fold, *settings)) == said(fold(other.log, *settings).catch_up())
-    agent.load_history(agent.messages)  # another list, so another fold
-    for record in judged(later):
+            assert values_of(other.fold(fold, *settings)) == values_of(
+                fold(other.log, *settings).catch_up()
+            )
+    agent.load_history(agent.messages)  # a new list and a new fold
+    for record in with_verdicts(later):
         agent.record(record)
-        assert said(agent.fold(fold, *settings)) == said(fold(agent.log, *settings).catch_up())
+        assert values_of(agent.fold(fold, *settings)) == values_of(
+            fold(agent.log, *settings).catch_up()
+        )
 
 
 @given(logs, st.booleans())
-def test_what_is_shown_after_each_record_is_what_a_new_agent_with_this_log_shows(log, per_turn):
+def test_the_view_after_each_record_equals_the_view_of_a_new_agent_with_the_same_log(log, per_turn):
     def make():
         return Ephemeral(llm=ScriptedModel(), ephemeral_per_turn=per_turn)
 
     agent = make()
     for record in log:
         agent.record(record)
-        anew = make()
-        anew.log.replace(agent.log)
-        assert asyncio.run(agent.context()) == asyncio.run(anew.context())
+        fresh = make()
+        fresh.log.replace(agent.log)
+        assert asyncio.run(agent.context()) == asyncio.run(fresh.context())

@@ -1,4 +1,4 @@
-"""The how-to pages are true: their files are written, and their commands print the shown output."""
+"""The how-to pages are correct: commands with the files of a page print the shown output."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def run_commands(commands, folder):
 
 @pytest.mark.skipif(os.name != "posix" or not shutil.which("curl"), reason="requires bash and curl")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_of_a_page_does_what_the_page_says(page, tmp_path):
+def test_every_block_of_a_page_has_the_documented_output(page, tmp_path):
     for package in NEEDS.get(page.stem, []):
         pytest.importorskip(package)
     if page.stem == "fleet" and OLD_SQLITE:
@@ -79,7 +79,7 @@ def test_every_block_of_a_page_does_what_the_page_says(page, tmp_path):
         assert matches(lines, output), f"$ {command}\n{output}"
 
 
-def test_the_index_lists_every_page_and_links_lead_somewhere():
+def test_the_index_lists_every_page_and_links_have_existing_targets():
     index = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| \[(\S+)\.md\]", index, re.MULTILINE) == ORDER
     assert sorted(ORDER) == [page.stem for page in PAGES]
@@ -89,7 +89,7 @@ def test_the_index_lists_every_page_and_links_lead_somewhere():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_read_in_fifteen_minutes(page):
+def test_a_page_has_at_most_150_lines(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 150
     assert max(map(len, lines)) <= 130

@@ -1,4 +1,4 @@
-"""The rules that every mixin keeps, so that any of them can be added, left out, and reordered."""
+"""Rules for all mixins, so that any mixin can be added, omitted and reordered."""
 
 import ast
 import importlib
@@ -35,7 +35,7 @@ MIXINS = [
     for cls in vars(importlib.import_module(f"agentloop.mixins.{path.stem}")).values()
     if inspect.isclass(cls) and issubclass(cls, Loop) and cls.__module__.endswith(path.stem)
 ]
-OWN = {"fork", "emit", "close", "load_records", "save_history"}  # overridden by Session, too
+OWN = {"fork", "emit", "close", "load_records", "save_history"}  # also overridden by Session
 assert len(MIXINS) >= 3
 
 
@@ -46,29 +46,29 @@ def public(cls):
 
 @pytest.mark.parametrize("mixin", MIXINS)
 class TestEveryMixin:
-    def test_it_derives_from_loop_and_works_alone(self, mixin):
+    def test_a_mixin_derives_from_loop_and_works_alone(self, mixin):
         assert mixin.__bases__[0] in (Loop, Gate, Priced, HidesText)
         settings = {"require_done_tool": False} if hasattr(mixin, "require_done_tool") else {}
         assert mixin(llm=ScriptedModel("hi"), **settings).run_sync("x").text == "hi"
 
-    def test_it_overrides_seams_and_never_run(self, mixin):
+    def test_a_mixin_overrides_seams_and_never_run(self, mixin):
         names = public(Loop) | public(Loop.__base__)
         inherited = {name for name in names if callable(getattr(Loop, name, None))}
         assert public(mixin) & inherited <= SEAMS | OWN
 
-    def test_it_has_no_constructor(self, mixin):
+    def test_a_mixin_has_no_constructor(self, mixin):
         source = inspect.getsource(mixin)
         assert "def __init__" not in source
         if "__post_init__" in source:
             assert "super().__post_init__()" in source
 
-    def test_its_settings_are_typed_have_defaults_and_are_documented(self, mixin):
+    def test_settings_are_typed_have_defaults_and_are_documented(self, mixin):
         for name in inspect.get_annotations(mixin):
             assert not name.startswith("_"), "no hidden state"
             assert hasattr(mixin, name), "a default"
             assert f"{name}:" in mixin.__doc__
 
-    def test_a_seam_calls_super(self, mixin):
+    def test_an_overridden_seam_calls_super(self, mixin):
         for node in ast.walk(ast.parse(inspect.getsource(mixin))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in SEAMS:
                 assert f"super().{node.name}" in ast.unparse(node), node.name
@@ -78,7 +78,7 @@ class TestEveryMixin:
             type("Wrong", (Loop, mixin), {})
 
 
-# ---- the contract of the loop (with each mixin alone, it is kept beside that mixin's own tests)
+# ---- the contract of the loop (with a single mixin, it is part of the tests of the mixin)
 
 
 class TestAgent(test_loop.TestLoop):
@@ -86,7 +86,7 @@ class TestAgent(test_loop.TestLoop):
 
 
 class TestAllMixinsAtOnce(test_loop.TestLoop):
-    """With a file, which after each test holds the log."""
+    """All mixins with a session file, which contains the log after each test."""
 
     agent_class = type("All", (*MIXINS,), {})
     largest_fork = 2400
@@ -119,7 +119,7 @@ def test_no_public_name_is_defined_by_two_mixins():
 
 
 def private(cls):
-    """The private names that a class defines, or assigns to `self`."""
+    """Return the private names that a class defines, or assigns to `self`."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     names = {*vars(cls)}
     for node in ast.walk(tree):
@@ -128,13 +128,13 @@ def private(cls):
     return {name for name in names if re.match("_(?!_)", name)}
 
 
-def test_no_private_name_is_defined_by_two_classes_that_may_be_one_agent():
+def test_no_private_name_is_defined_by_two_classes_of_an_agent():
     names = [name for cls in [BaseAgent, Loop, Gate, *MIXINS] for name in private(cls)]
     assert "_judgments" in names
     assert [name for name, times in Counter(names).items() if times > 1] == []
 
 
-def test_settings_add_up():
+def test_settings_of_all_bases_are_combined():
     agent = Agent(llm=ScriptedModel())
     names = settings_of(agent).keys()
     assert {name for cls in Agent.__mro__ for name in inspect.get_annotations(cls)} == names
@@ -149,13 +149,13 @@ async def look(n: int) -> str:
 
 
 async def play(bases):
-    """A long conversation with text, tools, compaction; its answers and its requests."""
+    """Run a long conversation with tools and compaction; return its answers and requests."""
     script = [call("look", n=1), "hm", call("look", n=2)]
     script += [[call("look", n=3), call("add", a=1, b=2)], call("done", message="first")]
     replies = iter([*script, call("look", n=4), call("done", message="second")])
     llm = ScriptedModel(
         lambda m, t: "SUM" if m[-1].text == SUMMARY_PROMPT else next(replies),
-        cache_rules=CacheRules(0, read_price=0),  # pruning aside
+        cache_rules=CacheRules(0, read_price=0),  # without pruning
     )
     agent = type("Any", bases, {})(
         llm=llm,

@@ -1,4 +1,4 @@
-"""What models state about their provider: the rules of its cache and the limit of their output."""
+"""Attributes of models: cache rules, output limit and compaction threshold."""
 
 import pytest
 
@@ -29,7 +29,7 @@ UNKNOWN = CacheRules(4_096, 0.1, 1.25)
         (ChatOpenAI, "qwen3", UNKNOWN),
     ],
 )
-def test_a_models_cache_rules_are_those_of_its_provider(kind, model, rules):
+def test_cache_rules_of_a_model_match_its_provider(kind, model, rules):
     assert cache_rules(kind(model, api_key="-")) == rules
 
 
@@ -40,7 +40,7 @@ def test_the_cache_setting_of_anthropic_changes_the_prices():
 
 
 class Plain:
-    """A user's own model, which states nothing."""
+    """A custom model without these attributes."""
 
     model = "plain"
 
@@ -54,7 +54,7 @@ class Stated(Plain):
     compact_threshold = 90_000
 
 
-def test_a_users_own_model_may_state_them_or_not():
+def test_a_custom_model_may_state_cache_rules_and_limits():
     assert (cache_rules(Plain()), output_limit(Plain())) == (UNKNOWN, 0)
     assert (cache_rules(Stated()), output_limit(Stated())) == (Stated.cache_rules, 500)
     assert (compact_threshold(Plain()), compact_threshold(Stated())) == (0, 90_000)
@@ -72,7 +72,7 @@ def test_the_output_limit_is_the_setting_that_a_request_sends():
     assert output_limit(ChatGoogle("gemini-3.8-flash", api_key="-")) == 0
 
 
-def test_a_fallback_compacts_only_if_each_of_its_models_does():
+def test_a_fallback_has_a_compact_threshold_only_if_all_its_models_have_one():
     settings = {"api_key": "-", "compact_threshold": 100_000}
     anthropic, openai = ChatAnthropic("claude-opus-5", **settings), ChatOpenAI("gpt-6", **settings)
     assert compact_threshold(Fallback(anthropic, openai)) == 100_000

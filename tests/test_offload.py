@@ -1,4 +1,4 @@
-"""Offload: a long result goes to a file, and the model reads on from its beginning and end."""
+"""Offload: long results are stored in files, and the model receives an excerpt."""
 
 import gc
 import re
@@ -49,12 +49,12 @@ async def long(n: int = 0) -> str:
 
 
 def name_in(agent):
-    """The name of the newest file that results in the log are kept in."""
+    """Return the name of the newest file of a result in the log."""
     return [name for message in agent.messages if (name := recipe.file_of(message))][-1]
 
 
 async def kept(folder, **settings):
-    """An agent that keeps a long result in the folder `results`, and the result's file."""
+    """Return an agent with a long result stored in the folder `results`, and the file."""
     llm = ScriptedModel(call("long"), "ok")
     agent = Offload(llm=llm, tools=[long], offload_dir=folder / "results", **settings)
     await agent.query("x")
@@ -62,7 +62,7 @@ async def kept(folder, **settings):
 
 
 async def read(agent, name, **arguments):
-    """What `read_offloaded` gives an agent in a run of its own, and whether it is an error."""
+    """Return the result of `read_offloaded` in a separate run, and whether it is an error."""
     agent.llm = ScriptedModel(call("read_offloaded", name=name, **arguments), "ok")
     await agent.query("read")
     message = next(m for m in reversed(agent.messages) if isinstance(m, ToolMessage))
@@ -72,7 +72,7 @@ async def read(agent, name, **arguments):
 class TestOffload(test_loop.TestLoop):
     agent_class = Offload
 
-    async def test_a_long_result_is_shown_as_its_beginning_and_end(self, tmp_path):
+    async def test_the_start_and_the_end_of_a_long_result_are_sent_to_the_model(self, tmp_path):
         agent, file = await kept(tmp_path)
         text, full = shown(agent.llm.requests[1])[-1], f"0 {LONG}"
         assert re.fullmatch("[0-9a-f]{16}", file.name)
@@ -90,7 +90,7 @@ class TestOffload(test_loop.TestLoop):
             got, place = got + piece, place + 7_000
         assert got == full
 
-    async def test_a_result_up_to_the_threshold_is_left_alone(self, tmp_path):
+    async def test_a_result_up_to_the_threshold_is_unchanged(self, tmp_path):
         size = count_tokens(f"0 {LONG}")
         agent, _ = await kept(tmp_path, offload_tokens=size - 1)
         agent.llm, agent.offload_tokens = ScriptedModel(call("long"), "ok"), size
@@ -103,7 +103,7 @@ class TestOffload(test_loop.TestLoop):
         agent, _ = await kept(Path("~"))
         assert (tmp_path / "results" / name_in(agent)).exists()
 
-    async def test_images_stay_beside_the_shortened_text(self, tmp_path):
+    async def test_images_stay_in_a_result_with_shortened_text(self, tmp_path):
         image = ImagePart(data=b"png", media_type="image/png")
         content = [TextPart("a" * 9000), image, TextPart("z" * 9000)]
         page = tool("A page", name="page")(lambda: content)
@@ -115,7 +115,7 @@ class TestOffload(test_loop.TestLoop):
         assert "omitted" in first.text
         assert (tmp_path / name_in(agent)).read_text() == "a" * 9000 + "\n" + "z" * 9000
 
-    async def test_a_name_that_is_not_ours_reads_nothing(self, tmp_path):
+    async def test_only_files_of_the_own_log_can_be_read(self, tmp_path):
         agent, file = await kept(tmp_path)
         (tmp_path / "secret").write_text("SECRET")
         (tmp_path / "results" / "secret").write_text("SECRET")
@@ -128,13 +128,15 @@ class TestOffload(test_loop.TestLoop):
         assert (await read(other, file.name))[0].endswith("[].")
 
     @posix
-    async def test_the_owner_alone_can_read_the_files(self, tmp_path):
+    async def test_only_the_owner_can_read_the_files(self, tmp_path):
         _, file = await kept(tmp_path)
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)]
         assert modes == [0o700, 0o600]
 
     @pytest.mark.parametrize("damage", ["delete", "change", "folder"])
-    async def test_a_file_that_is_not_as_it_was_is_an_error_that_says_so(self, damage, tmp_path):
+    async def test_a_deleted_or_changed_file_is_an_error_that_names_the_cause(
+        self, damage, tmp_path
+    ):
         agent, file = await kept(tmp_path)
         file.unlink()
         if damage == "folder":
@@ -145,7 +147,7 @@ class TestOffload(test_loop.TestLoop):
         assert is_error
         assert f"{file.name} was deleted or changed" in text
 
-    async def test_a_write_that_fails_leaves_no_part_of_a_file(self, tmp_path, monkeypatch):
+    async def test_a_failed_write_leaves_no_partial_file(self, tmp_path, monkeypatch):
         def full(path, data):
             with path.open("wb") as file:
                 file.write(data[:10])
@@ -156,8 +158,8 @@ class TestOffload(test_loop.TestLoop):
             store(tmp_path, "a long text " * 100)
         assert [*tmp_path.iterdir()] == []
 
-    async def test_a_result_that_cannot_be_written_is_cut(self, tmp_path, caplog):
-        (tmp_path / "file").write_text("in the directory's place")
+    async def test_a_result_that_cannot_be_written_is_truncated(self, tmp_path, caplog):
+        (tmp_path / "file").write_text("not a directory")
         agent = Offload(llm=ScriptedModel(call("long"), "ok"), tools=[long])
         await agent.fork(offload_dir=tmp_path / "file").query("x")
         text = shown(agent.llm.requests[1])[-1]
@@ -166,7 +168,9 @@ class TestOffload(test_loop.TestLoop):
         assert "result of long is truncated" in caplog.text
 
     @pytest.mark.parametrize("stays", [True, False])
-    async def test_a_fork_reads_on_and_the_last_agent_takes_its_folder_along(self, tmp_path, stays):
+    async def test_a_fork_can_read_the_files_and_the_last_agent_deletes_a_temporary_folder(
+        self, tmp_path, stays
+    ):
         folder = {"offload_dir": tmp_path} if stays else {}
         agent = Offload(llm=ScriptedModel(call("long"), "ok"), tools=[long], **folder)
         await agent.query("x")
@@ -182,13 +186,13 @@ class TestOffload(test_loop.TestLoop):
         gc.collect()
         assert file.parent.exists() == stays
 
-    def test_with_a_directory_of_its_own_a_fork_makes_no_temporary_one(self, tmp_path, monkeypatch):
+    def test_a_fork_with_a_directory_creates_no_temporary_directory(self, tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
         fork = Offload(llm=ScriptedModel(), offload_dir=tmp_path).fork()
         assert fork.offload_dir == tmp_path
 
     @pytest.mark.parametrize("bases", [(Offload, Agent), (Agent, Offload)])
-    async def test_the_name_outlives_a_summary(self, bases, tmp_path):
+    async def test_the_file_can_be_read_after_a_summary(self, bases, tmp_path):
         llm = summarizing(*(call("long", n=n) for n in range(5)), "done")
         settings = {"offload_dir": tmp_path, "compaction": CompactionConfig(context_window=2_500)}
         agent = type("Any", bases, {})(llm=llm, tools=[long], **settings)
@@ -201,7 +205,7 @@ class TestOffload(test_loop.TestLoop):
         assert (text.split("]\n")[1][:6], is_error) == ("0 line", False)
 
     @given(st.text(st.sampled_from("aé語😀\n"), min_size=500), st.integers(100, 500))
-    def test_a_preview_is_a_quarter_as_long_and_leads_back_to_the_whole(self, text, limit):
+    def test_a_preview_is_bounded_and_states_the_offset_of_the_omitted_text(self, text, limit):
         note, rest = preview(text, "0123456789abcdef", limit).split("]\n", 1)
         offset = int(re.search(r"offset=(\d+)", note)[1])
         assert rest.startswith(text[:offset])
@@ -263,7 +267,7 @@ async def test_recall_finds_the_name_of_the_file_after_its_excerpt_was_pruned(tm
     assert "\npage 0 line 0" in results(agent)[-1]
 
 
-async def test_a_session_of_version_0_7_is_read_on(tmp_path):
+async def test_files_of_a_session_of_version_0_7_can_be_read(tmp_path):
     class Kept(Offload, Session, Agent): ...
 
     settings = {"session": "s", "session_dir": tmp_path, "offload_dir": tmp_path / "files"}

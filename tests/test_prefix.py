@@ -1,4 +1,4 @@
-"""What a request shares with the one before it."""
+"""assert_prefix_stable: comparison of each request with the previous request."""
 
 import pytest
 

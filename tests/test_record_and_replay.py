@@ -1,4 +1,4 @@
-"""Recordings and replays: the same answers without a model, and an end where a request differs."""
+"""Recordings and replays: the same answers without a model, and errors for other requests."""
 
 import asyncio
 import stat
@@ -57,14 +57,14 @@ def agent_on(llm, tools=(add,), **settings):
 
 
 def record(path, *script, **settings):
-    """Record an agent that works off a script; return the agent."""
+    """Record a run of an agent with a script; return the agent."""
     agent = agent_on(RecordingModel(ScriptedModel(*script), path), **settings)
     agent.run_sync("go")
     return agent
 
 
 def replay(path, text, **settings):
-    """Replay a recording to its end and check the answer; return the agent."""
+    """Replay a complete recording and check the answer; return the agent."""
     llm = ReplayModel(path, **settings)
     agent = agent_on(llm)
     assert agent.run_sync("go").text == text
@@ -87,24 +87,24 @@ class TestARecording:
         assert agent.llm.model == "scripted"
 
     @pytest.mark.parametrize("sent", ["", "a"])
-    def test_plays_the_ids_that_were_made_for_calls_without_one_of_their_own(self, path, sent):
+    def test_plays_the_ids_generated_for_calls_without_an_id(self, path, sent):
         asks = AssistantMessage(tool_calls=(ToolCall(sent, "add", '{"a":1,"b":1}'),) * 2)
         ids = result_ids(record(path, asks, asks, "18."))
         assert len(set(ids)) == 4
         for _ in range(2):
             assert result_ids(replay(path, "18.")) == ids
 
-    def test_of_0_1_0_in_which_each_reply_has_the_same_id_is_played(self):
+    def test_of_version_0_1_0_with_the_same_id_in_each_reply_is_played(self):
         replay(Path(__file__).parent / "data" / "recording_v1.jsonl", "18.")
 
-    def test_is_for_its_owner_and_replaces_no_file(self, path):
+    def test_is_readable_only_by_its_owner_and_replaces_no_file(self, path):
         record(path, "hi")
         if sys.platform != "win32":
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with pytest.raises(FileExistsError):
             RecordingModel(ScriptedModel(), path)
 
-    def test_a_changed_result_fails_at_the_first_request_that_has_it(self, path):
+    def test_with_a_changed_result_fails_at_the_first_request_that_contains_it(self, path):
         record(path, *SCRIPT)
         llm = ReplayModel(path)
         with pytest.raises(ReplayMismatch, match=r"(?s)request 2 differs from r\n.*-3\n\+4"):
@@ -120,24 +120,24 @@ class TestARecording:
             ({"tool_choice": "required"}, "[+]tool_choice: required"),
         ],
     )
-    def test_the_whole_request_counts(self, path, settings, what):
+    def test_is_compared_with_the_complete_request(self, path, settings, what):
         record(path, "hi", system_prompt="Be good.")
         with pytest.raises(ReplayMismatch, match=what):
             agent_on(ReplayModel(path), **{"system_prompt": "Be good."} | settings).run_sync("go")
 
-    def test_what_is_to_be_ignored_may_differ(self, path):
+    def test_is_compared_without_ignored_texts(self, path):
         record(path, call("add", a=1, b=2), "3.")
         llm = ReplayModel(path, ignore=r"^\d$")
         assert agent_on(llm, [wrong]).run_sync("go").text == "3."
         llm.assert_done()
 
-    def test_a_request_too_many_fails(self, path):
+    def test_fails_at_an_additional_request(self, path):
         record(path, "hi")
         agent = replay(path, "hi")
         with pytest.raises(ReplayMismatch, match="request 2 is one more than recorded in r"):
             agent.run_sync("more")
 
-    def test_a_request_that_failed_is_not_in_it(self, path):
+    def test_does_not_contain_failed_requests(self, path):
         script = (call("add", a=1, b=2), Overloaded("later"), asyncio.CancelledError(), "3.")
         agent = agent_on(RecordingModel(ScriptedModel(*script), path))
         for prompt, error in (("go", Overloaded), (None, asyncio.CancelledError)):
@@ -148,7 +148,7 @@ class TestARecording:
 
 
 @pytest.mark.parametrize("content", [b"hello\n", b"\x89PNG\n", b""])
-def test_a_file_that_is_no_recording_is_a_clear_error(path, content):
+def test_a_file_that_is_not_a_recording_is_an_error(path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="not a recording"):
         ReplayModel(path)
@@ -162,13 +162,13 @@ REPLIES = st.one_of(TEXTS, st.lists(st.sampled_from(CALLS), min_size=1, max_size
 
 
 async def work_through(llm, prompts):
-    """Run each prompt; return the results, and what the agent has seen in the end."""
+    """Run each prompt; return the stop reasons and the final messages."""
     agent, came = agent_on(llm, [add, fail]), []
     for prompt in prompts:
         try:
             came.append((await agent.run(prompt)).stop_reason)
         except (IndexError, ReplayMismatch):
-            break  # the script is over
+            break  # the script has ended
     return came, agent.messages
 
 

@@ -1,4 +1,4 @@
-"""The reference: pages are built without warnings, and the examples in docstrings are true."""
+"""The reference: pages are built without warnings, and examples in docstrings are correct."""
 
 import ast
 import builtins
@@ -21,7 +21,7 @@ PARTS = sorted(
     for folder in ("mixins", "models", "toolkits")
     for path in (ROOT / "agentloop" / folder).glob("[a-z]*.py")
 )
-SHARED = {  # code that other parts share
+SHARED = {  # code shared by other parts
     f"agentloop.models.{name}" for name in ("completions", "responses", "wire")
 }
 GIVEN = {  # names that the examples do not define
@@ -41,7 +41,7 @@ GIVEN = {  # names that the examples do not define
 
 
 def examples(module):
-    """Return the indented blocks of a module's docstring that are code, not tables."""
+    """Return the indented code blocks of a module's docstring, without tables."""
     paragraphs = re.split(r"\n\n(?! {4})", inspect.getdoc(module) or "")
     blocks = [text for part in paragraphs for text in part.split("\n\n", 1)[1:]]
     return [inspect.cleandoc(f"\n{block}") for block in blocks if block[4] != "|"]
@@ -51,7 +51,7 @@ DOCUMENTED = [name for name in [*PARTS, *MODULES] if examples(importlib.import_m
 
 
 def public_names(module):
-    """Return the values of the names that an example may use without defining them."""
+    """Return the names available to examples without a definition, with their values."""
     values = dict(vars(builtins)) | dict.fromkeys(GIVEN)
     for name, names in MODULES.items():
         values |= {each: getattr(importlib.import_module(name), each) for each in names}
@@ -108,7 +108,7 @@ def test_every_mixin_model_and_toolkit_has_an_example_or_names_a_recipe(name):
     assert all((ROOT / recipe).exists() for recipe in recipes)
 
 
-def test_help_of_the_package_is_one_screen_and_its_names_exist():
+def test_the_docstring_of_the_package_fits_on_one_screen_and_its_names_exist():
     lines = agentloop.__doc__.strip().splitlines()
     assert 24 <= len(lines) <= 40
     assert "print(Agent(" in examples(agentloop)[0]
@@ -121,7 +121,7 @@ def test_help_of_the_package_is_one_screen_and_its_names_exist():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Build all pages in a process of its own, because the program changes `__all__`."""
+    """Build all pages in a separate process, because the program changes `__all__`."""
     pytest.importorskip("pdoc")
     folder = tmp_path_factory.mktemp("reference")
     command = [sys.executable, str(ROOT / ".ci" / "reference.py"), str(folder)]
@@ -136,7 +136,7 @@ def test_every_mixin_model_and_toolkit_has_a_page(pages):
     assert (pages.parent / "search.js").stat().st_size > 100_000
 
 
-def test_settings_are_lists_and_examples_are_code(pages):
+def test_settings_are_rendered_as_lists_and_examples_as_code(pages):
     page = (pages / "mixins" / "limits.html").read_text(encoding="utf-8")
     assert re.search(r"<li><code>.*max_requests.*</code>: maximum number of model requests", page)
     assert re.search(r'<span class="k">class</span>.*MyAgent', page)

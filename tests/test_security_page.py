@@ -1,4 +1,4 @@
-"""Each promise of the security page names a test that exists."""
+"""Each promise on the security page names an existing test."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""agentloop/SESSIONS.md documents each record type, its fields and an example that is read."""
+"""agentloop/SESSIONS.md documents each record type with its fields and a valid example."""
 
 import dataclasses
 import importlib

@@ -17,7 +17,7 @@ class Strict(recipe.StrictSkills, Agent): ...
 
 
 async def use(folder, *script, prompts=("x",), **settings):
-    """An agent with the skills of a folder and two tools, after its runs."""
+    """Run an agent with the skills of a folder and two tools; return the agent."""
     llm = ScriptedModel(*script)
     agent = Strict(llm=llm, tools=[read, write], skills=discover_skills(folder), **settings)
     for prompt in prompts:
@@ -45,13 +45,13 @@ async def test_an_active_skill_denies_other_tools_and_the_request_stays_the_same
     assert_prefix_stable(agent.llm.requests)
 
 
-def test_allowed_tools_have_an_underscore_too_and_an_empty_list_allows_none(folder):
+def test_allowed_tools_may_be_spelled_with_an_underscore_and_an_empty_list_allows_none(folder):
     put(folder, "zzz", "name: zzz\ndescription: z\nallowed_tools: [a, 'b']")
     put(folder, "zzzz", "name: none\ndescription: z\nallowed-tools: []")
     assert [*map(recipe.allowed_tools, discover_skills(folder)[2:])] == [["a", "b"], []]
 
 
-async def test_a_skill_stays_active_in_a_run_that_goes_on_and_in_a_fork(folder):
+async def test_a_skill_stays_active_in_a_continued_run_and_in_a_fork(folder):
     agent = await use(folder, LOAD, RuntimeError("down"), call("write"), "ok", prompts=())
     with pytest.raises(RuntimeError):
         await agent.run("x")
@@ -63,6 +63,6 @@ async def test_a_skill_stays_active_in_a_run_that_goes_on_and_in_a_fork(folder):
         assert results(reader)[-1].startswith("Denied")
 
 
-async def test_arguments_that_are_encoded_twice_open_no_gap(folder):
+async def test_a_skill_loaded_with_double_encoded_arguments_is_active(folder):
     twice = ToolCall("", "skill", '"{\\"name\\": \\"pdf\\"}"')
     assert results(await use(folder, twice, call("write"), "ok"))[1].startswith("Denied")

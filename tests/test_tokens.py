@@ -37,7 +37,7 @@ def loaded(monkeypatch):
     return names
 
 
-def test_counts_for_a_model_are_those_of_its_vocabulary_once_it_is_loaded(loaded):
+def test_counts_for_a_model_use_its_vocabulary_once_loaded(loaded):
     estimates = [count_tokens(text) for text in TEXTS]
     assert [count_tokens(text, "gpt-5") for text in TEXTS] == estimates
     assert load_encoding("gpt-5")
@@ -46,10 +46,10 @@ def test_counts_for_a_model_are_those_of_its_vocabulary_once_it_is_loaded(loaded
     assert message_tokens([calls], "gpt-5") == 4 + 4 + 4 + len('look{"a":123}')
     declared = Tool("look", "12345678", {"type": "object"})
     assert tool_tokens([declared], "gpt-5") == len('look12345678{"type":"object"}')
-    assert [count_tokens(text) for text in TEXTS] == estimates  # decisions stay the same
+    assert [count_tokens(text) for text in TEXTS] == estimates  # estimates stay the same
 
 
-def test_the_vocabulary_of_a_model_is_that_of_its_family_or_the_newest(loaded):
+def test_the_vocabulary_of_a_model_belongs_to_its_family_or_is_the_newest(loaded):
     models = ["gpt-4", "openai/gpt-4o", "gpt-5-mini", "my-model"]
     assert all(map(load_encoding, models))
     assert loaded == ["cl100k_base", "o200k_base", "o200k_base", "o200k_base"]
@@ -122,7 +122,7 @@ def test_the_estimate_is_near_the_tokens_of_a_vocabulary(text, tokens):
 
 
 @pytest.mark.parametrize("text", [" ", "\n", "=", ".", "a", "A", "7", "é", "中", "\0", "\ud800"])
-def test_no_long_text_counts_as_a_few_tokens(text):
+def test_the_estimate_of_a_long_repetitive_text_is_never_small(text):
     assert count_tokens(text * 6_400) >= 100
 
 
@@ -144,7 +144,7 @@ def test_blank_blocks_at_regular_positions_do_not_hide_a_long_text(length, blank
     assert count_tokens(text) == count_tokens(text)
 
 
-def test_messages_and_tools_have_the_tokens_of_their_texts():
+def test_tokens_of_messages_and_tools_are_the_tokens_of_their_texts():
     assert [count_tokens(text) for text in ("", "look", "look at", "1 2", "a_b")] == [0, 1, 2, 3, 2]
     calls = AssistantMessage("look", (ToolCall("1", "look", "123"),))
     assert message_tokens(calls) == 4 + 1 + 4 + 2

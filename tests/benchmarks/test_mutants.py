@@ -17,7 +17,7 @@ def found(limit):
 """
 
 
-def test_a_mutant_has_one_change_and_texts_stay():
+def test_a_mutant_has_one_change_and_unchanged_texts():
     changes = [mutant.change for mutant in mutants(SOURCE)]
     assert sorted(changes) == [
         "2 -> 3",
@@ -38,6 +38,6 @@ def test_the_files_to_change_and_their_tests_exist():
 
 
 @pytest.mark.skipif("AGENTLOOP_NIGHTLY" not in os.environ, reason="takes most of an hour")
-def test_most_mutants_of_the_core_are_noticed():
+def test_most_mutants_of_the_core_are_detected():
     left, tried = survivors(200, 1)
     assert len(left) <= 0.1 * tried, left  # about 1 in 20 has no effect

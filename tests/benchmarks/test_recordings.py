@@ -86,7 +86,7 @@ def test_a_command_in_the_text_of_mini_swe_agent_is_a_call(tmp_path, block):
     assert (task.answer, mini.name) == ("No command here.", "runs (1 run)")
 
 
-def test_what_is_no_recording_is_left_out_with_a_word(tau_bench, capsys):
+def test_other_files_than_recordings_are_omitted_with_a_warning(tau_bench, capsys):
     for name, data in (
         ("preds.json", {"a": 1}),
         ("eval.json", [1, 2]),
@@ -98,7 +98,7 @@ def test_what_is_no_recording_is_left_out_with_a_word(tau_bench, capsys):
     assert capsys.readouterr().err.count("no recorded run in ") == 4
 
 
-def test_the_recordings_of_the_repository_are_small_and_read():
+def test_the_recordings_of_the_repository_are_small_and_readable():
     found = {each.name: each.kind for each in recorded(RECORDED)}
     assert found == {
         "pytest (2 runs)": "coding, recorded",

@@ -40,7 +40,7 @@ def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
         [float(value.replace(",", "")) for value in values if value != "–"]
 
 
-def test_the_server_ends_when_a_measure_fails():
+def test_the_server_stops_if_a_measurement_fails():
     with pytest.raises(ZeroDivisionError), serving() as url:
         assert url.startswith("http://127.0.0.1:")
         raise ZeroDivisionError
@@ -48,7 +48,7 @@ def test_the_server_ends_when_a_measure_fails():
         python("-c", f"import httpx; httpx.get({url!r}, trust_env=False)")
 
 
-def test_a_ratio_is_the_median_of_those_within_the_rounds_and_what_is_unknown_a_dash():
+def test_a_ratio_is_the_median_over_the_rounds_and_unknown_values_are_dashes():
     rounds = [(1, 2), (10, 30), (100, 900)]
     found = [{"floor": {"call": a}, "agentloop": {"call": b}} for a, b in rounds]
     assert ratio(found, "call") == 3

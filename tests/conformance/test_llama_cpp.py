@@ -78,7 +78,7 @@ def model(wire, url, tokens=4):
 
 @every_way
 @every_wire
-async def test_a_second_prompt_is_taken_like_the_first(wire, streaming, url):
+async def test_a_second_prompt_is_accepted(wire, streaming, url):
     listeners = [lambda _: None] if streaming else []
     agent = Agent(llm=model(wire, url), system_prompt="Be brief.", listeners=listeners)
     first = await agent.run("Say hello.")
@@ -91,7 +91,7 @@ async def test_a_second_prompt_is_taken_like_the_first(wire, streaming, url):
 
 @every_way
 @every_wire
-async def test_a_stream_shows_the_text_of_the_whole_reply(wire, streaming, url):
+async def test_a_stream_contains_the_complete_text_of_the_reply(wire, streaming, url):
     shown = []
     llm = model(wire, url)
     prompt = [UserMessage("Say hello.")]
@@ -102,7 +102,7 @@ async def test_a_stream_shows_the_text_of_the_whole_reply(wire, streaming, url):
 
 
 @every_wire
-async def test_calls_and_their_results_are_taken_in_a_history(wire, url):
+async def test_calls_and_results_in_a_history_are_accepted(wire, url):
     call = ToolCall("call_1", "add", '{"a": 1, "b": 2}')
     llm = model(wire, url)
     turn = [AssistantMessage("I add.", (call,)), ToolMessage("call_1", "add", "3")]
@@ -122,6 +122,6 @@ async def test_an_answer_follows_the_schema_over_chat_completions(streaming, url
 
 
 @every_wire
-async def test_a_full_context_window_is_known(wire, url):
+async def test_a_full_context_window_is_reported(wire, url):
     with pytest.raises(ContextWindowExceeded):
         await model(wire, url).ainvoke([UserMessage("all work and no play " * 2000)])

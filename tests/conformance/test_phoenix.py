@@ -121,7 +121,7 @@ def test_phoenix_shows_messages_tools_calls_results_and_tokens(url):
 
 
 @pytest.mark.parametrize("content", [True, False])
-def test_phoenix_shows_that_a_run_failed_and_why_if_content_is_allowed(url, content):
+def test_phoenix_shows_failed_runs_and_the_error_if_content_is_allowed(url, content):
     name = f"failing {content}"
     model = ScriptedModel(BadRequest("too long"))
     agent = Traced(llm=model, agent_name=name, trace_content=content)

@@ -98,7 +98,7 @@ def llmock():
     [talk for talk in CONVERSATIONS if all(is_plain(r) and not r.thinking for r in talk.script)],
     ids=lambda talk: talk.name,
 )
-async def test_llmock_holds_the_same_conversation(talk, wire, streaming, llmock):
+async def test_the_conversation_with_llmock_is_identical(talk, wire, streaming, llmock):
     from llmock.scenarios import Reply as Scripted
     from llmock.scenarios import ToolCall
 
@@ -174,7 +174,7 @@ async def aimock(folder, talk, wire):
     [talk for talk in CONVERSATIONS if all(map(is_plain, talk.script))],
     ids=lambda talk: talk.name,
 )
-async def test_aimock_holds_the_same_conversation(talk, wire, tmp_path):
+async def test_the_conversation_with_aimock_is_identical(talk, wire, tmp_path):
     talk = replace(talk, system=f"{talk.system} #0#")
     async with aimock(tmp_path, talk, wire) as url:
         for streaming in (False, True):
@@ -185,7 +185,7 @@ async def test_aimock_holds_the_same_conversation(talk, wire, tmp_path):
 
 
 @pytest.mark.skipif(LITELLM is None, reason="litellm is not on the PATH")
-async def test_litellm_holds_the_same_conversations_over_responses(tmp_path):
+async def test_the_conversations_with_litellm_over_responses_are_identical(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

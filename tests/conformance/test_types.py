@@ -144,7 +144,7 @@ SETTINGS = {
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
-async def test_every_request_is_one_that_the_vendor_s_types_describe(talk, wire, streaming):
+async def test_every_request_matches_the_types_of_the_vendor(talk, wire, streaming):
     settings = talk.settings.get(wire.name, {})
     async with wire.double(talk.script) as server, wire.model(server, **settings) as llm:
         await hold(talk, llm, streaming)
@@ -154,7 +154,7 @@ async def test_every_request_is_one_that_the_vendor_s_types_describe(talk, wire,
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("choice", ["auto", "none", "required", "add"])
-async def test_every_setting_is_one_that_the_vendor_s_types_describe(choice, wire):
+async def test_every_setting_matches_the_types_of_the_vendor(choice, wire):
     talk = CONVERSATIONS[0]
     async with wire.double(["hello"]) as server, wire.model(server, **SETTINGS[wire.name]) as llm:
         messages = (await hold(talk, wire.model(server))).agent.messages[:1]
@@ -164,7 +164,7 @@ async def test_every_setting_is_one_that_the_vendor_s_types_describe(choice, wir
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
-async def test_the_check_would_notice(wire):
+async def test_the_check_detects_invalid_requests(wire):
     talk = next(talk for talk in CONVERSATIONS if talk.name == "an image in a tool result")
     async with wire.double(talk.script) as server, wire.model(server) as llm:
         await hold(talk, llm)
@@ -205,7 +205,7 @@ PARTS = {
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("reply", REPLIES)
-def test_our_doubles_say_what_the_vendor_s_types_describe(reply, wire):
+def test_replies_of_our_doubles_match_the_types_of_the_vendor(reply, wire):
     if wire.name == "openai":
         reply = replace(reply, thinking=None)  # only other servers send thinking
     WHOLE[wire.name].validate_json(json.dumps(wire.whole(reply)))
@@ -318,7 +318,7 @@ CLIENTS = {  # and their reasons for an answer, calls, a truncation and a refusa
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("reply", REPLIES)
-async def test_the_vendor_s_client_reads_our_double(reply, wire):
+async def test_the_client_of_the_vendor_reads_replies_of_our_double(reply, wire):
     read, (plain, with_calls, cut, refused) = CLIENTS[wire.name]
     async with wire.double([reply, reply]) as server:
         found = [each async for each in read(server.base_url)]
