@@ -18,12 +18,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHARE = 0.96
 CEILINGS = {
-    "package": (77_500, ["agentloop/**/*.py"]),
-    "core": (24_850, ["agentloop/*.py", "agentloop/common/*.py"]),
+    "package": (77_800, ["agentloop/**/*.py"]),
+    "core": (25_000, ["agentloop/*.py", "agentloop/common/*.py"]),
     "models": (19_650, ["agentloop/models/**/*.py"]),
     "mixins": (15_850, ["agentloop/mixins/**/*.py"]),
     "toolkits": (12_100, ["agentloop/toolkits/**/*.py"]),
-    "cli": (4_960, ["agentloop/cli/**/*.py"]),
+    "cli": (5_000, ["agentloop/cli/**/*.py"]),
     "chat": (16_500, ["examples/agentloop_chat/**/*.py"]),
 }
 NANO = 3_300
