@@ -19,14 +19,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ..common.hidden_text import HidesText
 from ..common.model_info import cache_rules, compact_threshold, output_limit
-from ..common.tokens import context_window, message_tokens, tool_tokens
+from ..common.tokens import context_window, count_tokens, message_tokens, tool_tokens
 from ..content import clip, describe_error
 from ..errors import ContextWindowExceeded
 from ..events import CompactionEvent, OverBudgetEvent
@@ -59,7 +59,7 @@ NAME = re.compile(  # a quoted string, such as a JSON value, or a word with a di
     r"|(?<![\w@#./-])(?=(?:[^\W\d_]|[#.-])*+[\d_@/])[\w@#./-]{2,80}+(?![\w@#./-])"
 )
 NAMES_EACH = 60  # maximum number of names per message
-NAMES_SHARE = 0.5  # maximum characters of the complete list, per token of the budget
+NAMES_SHARE = 0.2  # maximum size of the complete list, as a share of the budget
 UNKNOWN_WINDOW = 128_000
 """The context window of an unknown model in tokens."""
 SHORT = 12_000  # tokens that fit into any window, so that its size need not be determined
@@ -282,7 +282,7 @@ class Compaction(HidesText):
             for record in self.log[cuts.last.kept_from : cut]
             if not isinstance(record, UserMessage) or record in request.messages
         ]
-        names = names_in(dropped, older_names, round(NAMES_SHARE * size / self._rate))
+        names = names_in(dropped, older_names, int(NAMES_SHARE * size / self._rate))
         return await self._apply(Summary(f"{text}{NAMES}{names}", cut), request)
 
     def _size_after_cut(self, size: float) -> float:
@@ -397,7 +397,7 @@ def shorten_results(messages: Sequence[Message]) -> list[Message]:
 def names_in(records: Sequence[Record], older: str, most: int) -> str:
     """Return the distinct names and numbers in the messages of some records, newest first.
 
-    The names of an older list follow. The result has at most `most` characters.
+    The names of an older list follow. The result has at most `most` tokens by the estimate.
     """
     names: list[str] = []
     for record in records:
@@ -408,5 +408,6 @@ def names_in(records: Sequence[Record], older: str, most: int) -> str:
             arguments = [call.arguments for call in record.tool_calls]
             text = "\n".join([*arguments, text])
         names += NAME.findall(text)[:NAMES_EACH]
-    joined = " | ".join(dict.fromkeys([*reversed(names), *older.split(" | "), ""]))
-    return joined[:most].rpartition(" | ")[0]  # without a truncated name
+    distinct = [*filter(None, dict.fromkeys([*reversed(names), *older.split(" | ")]))]
+    sizes = accumulate(count_tokens(f" | {name}") for name in distinct)
+    return " | ".join(name for name, size in zip(distinct, sizes, strict=True) if size <= most)

@@ -16,6 +16,7 @@ the list of names in a placeholder are counted separately.
 import argparse
 import asyncio
 import json
+import random
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -133,6 +134,7 @@ async def play(workload, conversation, agents, blind=False, rate=1.0):
     prompts = iter(task.prompt for task in tasks)
     played, at, so_far, read = Played(), 0, next(prompts), tasks[0].prompt
     asks, tried = 0, set()  # of the next call, and the words of its searches
+    luck = random.Random(0)  # for call ids that are equal in all runs
 
     def reply(messages, tools):
         nonlocal at, so_far, read, asks
@@ -173,7 +175,8 @@ async def play(workload, conversation, agents, blind=False, rate=1.0):
 
     def aside(said):
         played.extra_output += message_tokens(said)
-        return said
+        made = (replace(each, id=f"call_{luck.getrandbits(48):012x}") for each in said.tool_calls)
+        return replace(said, tool_calls=tuple(made))
 
     llm = Reporting(reply, rate)
     system = conversation.system_prompt

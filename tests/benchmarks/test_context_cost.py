@@ -305,6 +305,4 @@ async def test_the_saved_numbers_match_the_benchmark():
     for workload in [*synthetic(), *tau2()]:
         rows = await compare(workload, STRATEGIES)
         saved = NUMBERS[workload.name]["rows"]
-        for name, row in rows.items():
-            for figure, value in row._asdict().items():  # ids of additional calls are random
-                assert value == pytest.approx(saved[name][figure], abs=0.001)
+        assert {name: row._asdict() for name, row in rows.items()}.items() <= saved.items()
