@@ -99,7 +99,7 @@ class Compaction(HidesText):
     context_budget: size in tokens above which the oldest turns are dropped without a summary. A
         list preserves the names and numbers in these turns, and the tool `recall`, which an `Agent`
         with tools then offers, finds the other content. Dropping turns requires no model request.
-        16,000 suits most models: long recorded runs cost 0.37 to 0.74 of the cost without pruning.
+        16,000 suits most models: long recorded runs cost 0.38 to 0.74 of the cost without pruning.
         Providers that cache only prefixes from 4,096 tokens (Gemini, some Claude models) require
         24,000. A request that exceeds the budget even without old turns is sent, with a warning and
         an OverBudgetEvent.
