@@ -1,6 +1,6 @@
 """An agent is a for-loop: `Loop.run` is the loop, `ChatModel` the interface of the model.
 
-Copy with: run.py, tools.py and their imports.
+Copy with: inner_calls.py, run.py, stream.py, tools.py and their imports.
 
 Start reading with `Loop.run`. The loop calls seven small methods, the seams: `context`, `toolset`,
 `call_model`, `call_tools`, `call_tool`, `finish`, and `record` in history.py. Mixins override some
@@ -287,6 +287,8 @@ class Loop(BaseAgent):
             arguments = tool.validate(call.arguments)
             if is_cancelled():  # a CancelledError was suppressed: the run may have ended
                 raise asyncio.CancelledError
+            if self.conversation.state_of(call).state == "awaiting_approval":
+                raise Stop("needs_approval")  # this agent's class may lack the gate that decides
             if tool.external:
                 raise Stop("needs_answer")
             self.record(ToolStart(call.id))

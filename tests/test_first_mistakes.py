@@ -323,7 +323,8 @@ async def test_a_coroutine_returned_by_a_tool_is_awaited():
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_tool_that_blocks_the_event_loop_is_logged(is_async, monkeypatch, caplog):
+@pytest.mark.parametrize("timeout", [None, 10])
+def test_a_tool_that_blocks_the_event_loop_is_logged(is_async, timeout, monkeypatch, caplog):
     monkeypatch.setattr(waiting, "MAX_BLOCKED", 0.01)
 
     def block() -> str:
@@ -333,7 +334,7 @@ def test_a_tool_that_blocks_the_event_loop_is_logged(is_async, monkeypatch, capl
     async def block_the_loop() -> str:
         return block()
 
-    slow = tool("Sleep", name="sleep")(block_the_loop if is_async else block)
+    slow = tool("Sleep", name="sleep", timeout=timeout)(block_the_loop if is_async else block)
     agent(call("sleep"), "Done.", tools=[slow]).run_sync("Hi")
     logged = [record.getMessage() for record in caplog.records]
     assert any("tool sleep blocks the event loop" in text for text in logged) == is_async

@@ -110,7 +110,7 @@ def with_imports(names):
     return found
 
 
-@pytest.mark.parametrize("path", [*COMMON, *PARTS], ids=ident)
+@pytest.mark.parametrize("path", [*CORE, *COMMON, *PARTS], ids=ident)
 def test_the_files_to_copy_are_the_imported_files(path):
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     text = re.search(r"(?s)\nCopy with: (.*?)(?:\n\n|$)", doc)[1]

@@ -28,7 +28,7 @@ from pydantic_core import to_json
 from ..arguments import parse_arguments
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
+from ..messages import Decision, Result, Stop, ToolCall, ToolMessage, frozen
 from ..transcript import denied
 from ..waiting import logger, was_cancelled
 
@@ -110,6 +110,10 @@ class Gate(Loop):
         self._judgments = judgments
         if any(judgment.waits for judgment in judged):
             raise Stop("needs_approval")
+        for judgment in judged:
+            state = self.conversation.state_of(judgment.call)
+            if judgment.verdict == Verdict.ALLOW and state.state == "awaiting_approval":
+                self.record(Decision(judgment.call.id, True, judgment.reason, "rule"))
         return await super().call_tools([judgment.call for judgment in judged])
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:

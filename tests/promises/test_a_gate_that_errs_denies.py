@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from agentloop import Loop, ScriptedModel, Stop, ToolError, tool
+from agentloop import Agent, Loop, ScriptedModel, Stop, ToolError, tool
 from agentloop.common.gate import Gate
+from agentloop.mixins.approval import Approval
+from agentloop.mixins.hooks import Hooks
 from agentloop.models.scripted import call
 
 
@@ -64,4 +66,23 @@ async def test_a_call_prevented_by_a_stop_stays_open_and_runs_once_permitted():
     assert agent.messages[-1].text.startswith("Not run")
     agent.is_open = True
     assert (await agent.run()).text == "ok"
+    assert ran == [1]
+
+
+@pytest.mark.parametrize("mixins", [(), (Hooks,)])
+async def test_a_call_that_awaits_approval_runs_only_after_an_approval(mixins):
+    class Asking(Approval, Agent): ...
+
+    ran = []
+    act = tool("Act", name="act")(lambda: ran.append(1))
+    asking = Asking(llm=ScriptedModel(call("act"), "ok"), tools=[act])
+    assert (await asking.run("x")).stop_reason == "needs_approval"
+    without_approval = type("WithoutApproval", (*mixins, Agent), {})(llm=asking.llm, tools=[act])
+    without_approval.log.replace(asking.log)
+    result = await without_approval.run()
+    assert (result.stop_reason, ran) == ("needs_approval", [])
+    assert [pending.name for pending in result.pending] == ["act"]
+    asking.log.replace(without_approval.log)
+    asking.approval_mode = "auto"
+    assert (await asking.run()).text == "ok"
     assert ran == [1]
