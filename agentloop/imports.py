@@ -73,6 +73,8 @@ ModelRetry ToolException
     use ToolError
 function_tool StructuredTool BaseTool
     use @tool
+BinaryContent ImageUrl DocumentUrl
+    use ImagePart or FilePart
 HumanMessage ModelRequest
     use UserMessage
 AIMessage ModelResponse

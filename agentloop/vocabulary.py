@@ -49,6 +49,14 @@ memory checkpointer session_id history messages chat_history
     derive from Session of agentloop.mixins.session, or use agent.load_history(messages)
 guardrails input_guardrails output_guardrails hooks
     derive from Approval or Hooks of agentloop.mixins
+approval_mode approval_rules approval_callback
+    derive from Approval of agentloop.mixins.approval
+session session_dir
+    derive from Session of agentloop
+max_cost max_requests max_tool_calls max_seconds
+    derive from Limits of agentloop
+history_processors
+    derive from Loop, and override `context`
 stream streaming
     use agent.query_stream(prompt)
 retries

@@ -76,7 +76,10 @@ SETTINGS = {  # settings of other libraries, and the settings in the message
     "guardrails": "Approval",
     "tool": "tools",
     "max_iteration": "max_iterations",
-    "approval_rules": "mixin",
+    "approval_rules": "Approval of agentloop.mixins.approval",
+    "session": "Session",
+    "max_cost": "Limits",
+    "history_processors": "context",
 }
 MODEL_PARAMETERS = {
     "top_p": "extra={'top_p'",
@@ -125,6 +128,7 @@ IMPORTS = {
     "ModelRetry": "ToolError",
     "function_tool": "@tool",
     "HumanMessage": "UserMessage",
+    "BinaryContent": "ImagePart",
     "AIMessage": "AssistantMessage",
     "OpenAIModel": "ChatOpenAI(",
     "LiteLLMModel": "base_url=",
