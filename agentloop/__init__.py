@@ -226,15 +226,15 @@ RENAMED = {  # deprecated names, until 1.1
     "validate": "validate_messages",
 }
 
-RECIPES = {  # mixins that are recipes now
+RECIPES = {  # names that are in recipes now
     "CacheMonitor": "cache_monitor",
     "Channels": "channels",
     "LoopDetection": "loop_detection",
     "Meter": "cache_monitor",
+    "Offload": "offload",
     "RecordingModel": "record_and_replay",
     "ReplayMismatch": "record_and_replay",
     "ReplayModel": "record_and_replay",
-    "Offload": "offload",
     "Repetition": "loop_detection",
     "RequestEvent": "cache_monitor",
 }
@@ -250,7 +250,7 @@ LAZY = {  # names of modules that need httpx, or that few programs need
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a name of `LAZY`, return a renamed class, or name the replacement."""
+        """Load a name of `LAZY`, return a renamed object, or name the replacement."""
         if name in RENAMED:
             successor = RENAMED[name]
             message = f"{name} is deprecated and will be removed in 1.1: use {successor}"

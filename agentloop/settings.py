@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from .vocabulary import AGENT_WORDS, ATTRIBUTE_WORDS, VALUES, advice, explain_attribute
+from .vocabulary import AGENT_WORDS, ATTRIBUTE_WORDS, VALUES, advice
 
 
 class SettingError(TypeError, ValueError):
@@ -84,7 +84,9 @@ class Settings:
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> object:
-            return explain_attribute(ATTRIBUTE_WORDS, self, name)
+            if remedy := advice(ATTRIBUTE_WORDS, name, (), ""):
+                raise AttributeError(f"{type(self).__name__} has no attribute {name}: {remedy}")
+            return object.__getattribute__(self, name)  # also raises the error of a failed property
 
     def __post_init__(self) -> None:
         """Initialize an agent or a fork after its settings. Overrides call super() first.

@@ -146,10 +146,3 @@ def advice(words: str, name: str, known: Iterable[str], default: str) -> str:
             return remedy.strip()
     near = get_close_matches(name, known, 1, 0.7)
     return f"did you mean {near[0]}?" if near else default
-
-
-def explain_attribute(words: str, owner: object, name: str) -> object:
-    """Raise an AttributeError with the remedy of a table, or Python's error. For `__getattr__`."""
-    if remedy := advice(words, name, (), ""):
-        raise AttributeError(f"{type(owner).__name__} has no attribute {name}: {remedy}")
-    return object.__getattribute__(owner, name)  # also raises the error of a failed property

@@ -110,7 +110,7 @@ class Gate(Loop):
         self._judgments = judgments
         if any(judgment.waits for judgment in judged):
             raise Stop("needs_approval")
-        for judgment in judged:
+        for judgment in judged:  # a rule may allow a call that awaits approval
             state = self.conversation.state_of(judgment.call)
             if judgment.verdict == Verdict.ALLOW and state.state == "awaiting_approval":
                 self.record(Decision(judgment.call.id, True, judgment.reason, "rule"))

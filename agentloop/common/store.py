@@ -124,7 +124,7 @@ class SessionFile(FileIO):
         unchanged.
         """
         self._check()
-        self.remove_unfinished()
+        self.delete_temporary()
         path = self.path.with_suffix(".replacing")
         new = SessionFile(path, fsync=self.fsync, new=True)
         try:
@@ -141,7 +141,7 @@ class SessionFile(FileIO):
         self.close()
         self.path.unlink(missing_ok=True)
 
-    def remove_unfinished(self) -> None:
+    def delete_temporary(self) -> None:
         """Delete the temporary file of an interrupted `replace`."""
         self.path.with_suffix(".replacing").unlink(missing_ok=True)
 

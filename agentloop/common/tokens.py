@@ -32,7 +32,6 @@ TOKEN = re.compile(
     r"|[\u3040-\u30ff\uac00-\ud7af]{1,2}|[^\x00-\u1fff]"  # kana and hangul, other characters
 )
 SAMPLE, BLOCK = 100_000, 1_000  # characters counted of longer texts, in blocks of this size
-CHARS_PER_TOKEN = 4  # in English text and source code
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 DEFAULT_ENCODING = "o200k_base"  # for models unknown to tiktoken

@@ -1,6 +1,6 @@
 """Adds the text of files such as AGENTS.md to every request, after the system prompt.
 
-Copy with: the core, common/tokens.py.
+Copy with: the core.
 
     class MyAgent(InstructionFiles, Agent):
         instruction_files = ("AGENTS.md", "~/notes.md")
@@ -22,11 +22,11 @@ from warnings import warn
 
 from pydantic import PositiveInt
 
-from ..common.tokens import CHARS_PER_TOKEN
 from ..content import clip
 from ..loop import Loop
 from ..messages import Message, UserMessage
 
+CHARS_PER_TOKEN = 4  # in English text and source code
 INTRO = "Keep the content of these files in mind:"
 RENAMED = "{} is deprecated and will be removed in 1.1: use {}"
 
@@ -89,9 +89,8 @@ class InstructionFiles(Loop):
     def _read_files(self) -> list[UserMessage]:
         """Return a message with the content of the files, or an empty list without content."""
         folder = Path(self.instruction_dir)
-        texts = {
-            read_text(name, folder): name for name in self.instruction_files
-        }  # without duplicates
+        names = self.instruction_files
+        texts = {read_text(name, folder): name for name in names}  # without duplicates
         blocks = [f"## {name}\n\n{text}" for text, name in texts.items() if text]
         if not blocks:
             return []
@@ -115,6 +114,4 @@ def read_text(name: str | Path, folder: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"cannot read the instruction file {path} as UTF-8 text: {error}"
-        ) from error
+        raise ValueError(f"cannot read the file {path} as UTF-8 text: {error}") from error

@@ -69,7 +69,7 @@ class Session(Loop):
         """
         path = session_path(name, self.session_dir)
         self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
-        self.session_file.remove_unfinished()
+        self.session_file.delete_temporary()
         return read_lines(path)
 
     def write_line(self, line: bytes) -> None:

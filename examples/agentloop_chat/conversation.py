@@ -285,15 +285,15 @@ class Chat:
         self.note(f"Removed. Changed files are not restored: {files}.")
         return next(typed(record) for record in log[at:] if is_prompt(record))
 
-    def changed_files(self, records: Sequence[Record]) -> dict[str, None]:
+    def changed_files(self, records: Sequence[Record]) -> list[str]:
         """Return the paths that successful calls of the records have changed."""
-        files = dict[str, None]()
+        paths = list[str]()
         for record in records:
             if isinstance(record, ToolMessage) and not record.is_error:
                 call = self.agent.conversation.states[record.tool_call_id].call
                 if call.name in EDITS:
-                    files[str((call.parsed or {}).get("path"))] = None
-        return files
+                    paths.append(str((call.parsed or {}).get("path")))
+        return [*dict.fromkeys(paths)]  # without duplicates
 
     # ---- commands
 
