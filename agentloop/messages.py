@@ -137,7 +137,7 @@ class _Attachment(_Clean):
             raise ValueError(
                 f"{type(self).__name__} takes either url=, or data= with media_type= ('image/png')"
             )
-        url: object = self.url
+        url = cast(object, self.url)
         if url is not None and not (isinstance(url, str) and ":" in url):
             raise ValueError(
                 f"{type(self).__name__}: url={url!r:.80} is not an address. For a local file, use "
