@@ -45,7 +45,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         return [*tools, self.recall_tool]
 
     def load_history(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
-        """Replace the current history with these messages: see `BaseAgent.load_history`.
+        """Replace the current history with these messages: see `History.load_history`.
 
         Dicts of Chat Completions are converted: see `from_openai`.
         """

@@ -102,7 +102,7 @@ MCPServerStdio MCPServerStreamableHttp MCPServerSse MCPServerSSE MultiServerMCPC
 UsageLimits
     use Limits
 ModelSettings
-    set it on the model, such as ChatOpenAI("gpt-5", temperature=0)
+    set the parameters of the model, such as ChatOpenAI("gpt-5", temperature=0)
 RunHooks AgentHooks
     use Hooks of agentloop.mixins.hooks
 trace set_tracing_disabled instrument

@@ -38,7 +38,7 @@ ToolOrigin = Literal[
     "tool",  # the tool was executed, or its arguments were invalid
     "denied",  # a gate denied the call
     "cut_off",  # the reply with the call was incomplete, so the call was not executed
-    "sealed",  # the run ended before the call
+    "sealed",  # the run ended before the call had a result
 ]
 
 

@@ -196,7 +196,7 @@ def tool(description: Any = None, **options: Any) -> object:
 
     The default description is the docstring, which also describes the parameters. The other options
     are fields of `Tool`. A `def` function is executed in a thread, an `async def` function on the
-    event loop, where blocking code such as `time.sleep` stops all agents; a warning is logged.
+    event loop, where blocking code such as `time.sleep` stops all agents and logs a warning.
     """
     if callable(description):
         return FunctionTool(description)

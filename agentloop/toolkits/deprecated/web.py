@@ -2,5 +2,5 @@
 
 raise ImportError(
     "web_fetch is a recipe now: import agentloop_chat.web_fetch, "
-    "or copy the file as in examples/recipes/web_fetch.py"
+    "or copy its file: see examples/recipes/web_fetch.py"
 )
