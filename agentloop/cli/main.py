@@ -78,7 +78,7 @@ def load(module: str) -> Command:
     try:
         command: Command = import_module(module).main
     except ModuleNotFoundError as error:
-        if error.name and module.startswith(error.name):
+        if error.name and error.name.partition(".")[0] == module.partition(".")[0]:
             raise ImportError(NO_CHAT) from None
         raise
     return command

@@ -203,7 +203,7 @@ class Shell:
     def move_to_background(self) -> bool:
         """Move the running command to the background. Its call returns with an id.
 
-        Return False if no command is running, or if 16 commands are in the background.
+        Return False without a running command, or with `MAX_BACKGROUND` commands in the background.
         """
         if not self._moved or self._moved.done() or self._is_full:
             return False
@@ -212,6 +212,7 @@ class Shell:
 
     @property
     def _is_full(self) -> bool:
+        """Return whether no more commands may run in the background."""
         return len(self.background) >= MAX_BACKGROUND
 
     def _change_folder(self, folder: Path) -> str:

@@ -131,7 +131,7 @@ def remember_model(model: LocalModel) -> None:
 
 def remembered_model() -> LocalModel | None:
     """Return the model that the user selected before."""
-    with suppress(OSError, ValueError):  # the user then selects a model again
+    with suppress(OSError, TypeError, ValueError):  # the user then selects a model again
         url, name = json.loads((config_folder() / REMEMBERED).read_text("utf-8"))
         return url, name
     return None
