@@ -38,7 +38,7 @@ NO_CHAT = (
     "agentloop. (It contains the chat and convert; bundle, demo, replay and view work without it.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
-FORMER = re.compile(r"explain \S+:\S+$")  # a removed command, such as `explain my:Agent`
+FORMER = re.compile(r"explain [\w.]+:\w+$")  # a removed command, such as `explain my:Agent`
 AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
 
 
