@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from math import fsum
 from typing import Annotated
 
 from ..depends import Depends, current_agent
@@ -59,7 +60,8 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
     wanted = words_in(question) & times.keys()
     if not wanted:
         return "\n".join([NOT_FOUND, *(text[:TITLE_SIZE] for text in texts[-20:])])
-    scores = [sum(1 / times[word] for word in wanted & there) for there in words]
+    # fsum, because sum would round in the order of the set, which varies between processes
+    scores = [fsum(1 / times[word] for word in wanted & there) for there in words]
     ranked = sorted((score, at) for at, score in enumerate(scores) if score)
     lines = list[str]()
     for at in sorted(at for _, at in ranked[-MOST_PASSAGES:]):

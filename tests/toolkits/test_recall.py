@@ -1,6 +1,7 @@
 """Recall: searching the log for records outside of the current view."""
 
 import json
+from itertools import chain
 
 import pytest
 
@@ -88,6 +89,16 @@ def test_rare_words_have_more_weight_and_newer_matches_are_preferred():
     log.append(Summary("cut", len(log)))
     assert "user 7" in search(log, view(log), "the order of 7")
     assert "user 29" in search(log, view(log), "the order of user")
+
+
+def test_of_equally_good_passages_the_newest_are_found():
+    words = [[f"{letter}{n}" for letter in "abcdefgh"] for n in range(20)]
+    parts = [some[:size] for some in words for size in range(1, 8)]  # "a" is frequent, "h" is rare
+    log = [turn(f"part {n}", "part", " ".join(part)) for n, part in enumerate(parts)]
+    log += [turn(n, "good", " ".join(all_parts), order=n) for n, all_parts in enumerate(words)]
+    found = search([*chain(*log)], [], " ".join(chain(*words)))
+    titles = [line for line in found.splitlines() if line.startswith("good: ")]
+    assert [*dict.fromkeys(titles)] == [f"good: {n}" for n in range(10, 20)]
 
 
 def test_a_result_that_is_truncated_in_the_view_is_searched():
