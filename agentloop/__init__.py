@@ -111,7 +111,7 @@ from .models.fallback import Fallback
 from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
 from .tools import Tool, tool
 from .transcript import newest_prompt_index, view
-from .vocabulary import advice
+from .vocabulary import read_remedies
 
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic
@@ -260,6 +260,6 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             raise ImportError(f"{name} is a recipe now: copy examples/recipes/{RECIPES[name]}.py")
         if name in LAZY:
             return getattr(import_module(LAZY[name], __name__), name)
-        if remedy := advice(IMPORT_WORDS, name, (), ""):
+        if remedy := read_remedies(IMPORT_WORDS).get(name):
             raise ImportError(f"{__name__} does not export {name}: {remedy}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

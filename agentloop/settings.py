@@ -1,6 +1,6 @@
 """Settings: one typed constructor for the settings of a class and all its mixins.
 
-Copy with: vocabulary.py.
+Copy with: advice.py.
 
     class Polite(Settings):
         greeting: str = "hello"       # a setting, and its default
@@ -28,7 +28,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from .vocabulary import AGENT_WORDS, ATTRIBUTE_WORDS, VALUES, advice
+from .advice import ATTRIBUTE_REMEDIES, SETTING_REMEDIES, advice
+
+VALUE_REMEDIES = {  # remedies for values of a wrong type
+    "llm": 'pass a chat model, such as llm=ChatOpenAI("gpt-5")',
+    "tools": "pass a list of functions that are decorated with @tool, such as tools=[search]",
+}
 
 
 class SettingError(TypeError, ValueError):
@@ -84,7 +89,7 @@ class Settings:
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> object:
-            if remedy := advice(ATTRIBUTE_WORDS, name, (), ""):
+            if remedy := ATTRIBUTE_REMEDIES.get(name):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name}: {remedy}")
             return object.__getattribute__(self, name)  # also raises the error of a failed property
 
@@ -105,7 +110,7 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
             settings[new_name] = settings.pop(name)
             continue
         default = "it may belong to the model, or to a mixin that this class does not include"
-        unknown.append(f"unknown setting {name}: {advice(AGENT_WORDS, name, known, default)}")
+        unknown.append(f"unknown setting {name}: {advice(SETTING_REMEDIES, name, known, default)}")
     if unknown:
         raise SettingError(f"{cls.__name__}: {'; '.join(unknown)}")
     try:
@@ -113,7 +118,7 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     except ValidationError as error:
         problem = error.errors()[0]  # without the input, which may contain an API key
     name = str(problem["loc"][0])
-    raise SettingError(f"{cls.__name__}: {name}: {advice(VALUES, name, (), problem['msg'])}")
+    raise SettingError(f"{cls.__name__}: {name}: {VALUE_REMEDIES.get(name, problem['msg'])}")
 
 
 def current_name(cls: type, name: str) -> str | None:

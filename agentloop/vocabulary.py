@@ -1,22 +1,15 @@
 """Names of other agent libraries, and their replacements, for error messages.
 
-Copy with: nothing else.
+Copy with: advice.py.
 
 The names are parameters and methods of pydantic-ai, openai-agents, LangChain, smolagents and
-LiteLLM. imports.py contains names that `agentloop` does not export.
+LiteLLM. imports.py contains names that `agentloop` does not export. Optional: the import of this
+file adds the names to the tables of advice.py.
 """
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from .advice import ATTRIBUTE_REMEDIES, PARAMETER_REMEDIES, SETTING_REMEDIES
 
 # alternating lines: names, then the remedy
-
-VALUES = """\
-llm
-    pass a chat model, such as llm=ChatOpenAI("gpt-5")
-tools
-    pass a list of functions that are decorated with @tool, such as tools=[search]
-"""
 
 AGENT_WORDS = """\
 model model_name model_id chat_model language_model
@@ -119,30 +112,14 @@ system system_prompt instructions tools tool_choice max_iterations
     set it on the agent, such as Agent(llm=..., system_prompt="...")
 """
 
-OWNERS = {  # the class for a model name, an API key or an environment variable, by its beginning
-    "gpt-": "ChatOpenAI",
-    "sk-proj-": "ChatOpenAI",
-    "OPENAI_API_KEY": "ChatOpenAI",
-    "claude-": "ChatAnthropic",
-    "sk-ant-": "ChatAnthropic",
-    "ANTHROPIC_API_KEY": "ChatAnthropic",
-    "gemini-": "ChatGoogle",
-    "AIza": "ChatGoogle",
-    "GEMINI_API_KEY": "ChatGoogle",
-    "GOOGLE_API_KEY": "ChatGoogle",
-}
 
-
-def owner(text: str) -> str:
-    """Return the name of the class for a model name, an API key or an environment variable."""
-    return next((name for start, name in OWNERS.items() if text.startswith(start)), "")
-
-
-def advice(words: str, name: str, known: Iterable[str], default: str) -> str:
-    """Return a remedy for an unknown parameter, from a table or by the nearest known name."""
+def read_remedies(words: str) -> dict[str, str]:
+    """Return the remedies of a table by name."""
     lines = words.splitlines()
-    for names, remedy in zip(lines[::2], lines[1::2], strict=True):
-        if name in names.split():
-            return remedy.strip()
-    near = get_close_matches(name, known, 1, 0.7)
-    return f"did you mean {near[0]}?" if near else default
+    pairs = zip(lines[::2], lines[1::2], strict=True)
+    return {name: remedy.strip() for names, remedy in pairs for name in names.split()}
+
+
+SETTING_REMEDIES.update(read_remedies(AGENT_WORDS))
+ATTRIBUTE_REMEDIES.update(read_remedies(ATTRIBUTE_WORDS))
+PARAMETER_REMEDIES.update(read_remedies(MODEL_WORDS))

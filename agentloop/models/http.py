@@ -1,6 +1,6 @@
 """Chat models over HTTP: retries, errors, server-sent events, limits, connections.
 
-Copy with: models/wire.py, errors.py, events.py, vocabulary.py and their imports.
+Copy with: models/wire.py, advice.py, errors.py, events.py and their imports.
 
 A provider is a subclass of `HTTPModel` with five methods: `headers` and `path` (the destination),
 `body` (the request), `read` (the reply), and `chunks` (an accumulator that assembles a stream into
@@ -27,6 +27,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
+from ..advice import PARAMETER_REMEDIES, advice
 from ..errors import (
     AuthenticationFailed,
     BadRequest,
@@ -43,7 +44,6 @@ from ..errors import (
 from ..events import OnDelta
 from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
 from ..tools import Tool
-from ..vocabulary import MODEL_WORDS, OWNERS, advice, owner
 from .wire import (
     Accumulator,
     EventParser,
@@ -71,6 +71,18 @@ MAX_CONCURRENT_CONNECTS = 50  # connections to a server in the process of connec
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 # OpenAI, Anthropic: status 429 with a permanent cause
 QUOTA_ERRORS = "insufficient_quota|spend_limit"
+OWNERS = {  # the class for a model name, an API key or an environment variable, by its beginning
+    "gpt-": "ChatOpenAI",
+    "sk-proj-": "ChatOpenAI",
+    "OPENAI_API_KEY": "ChatOpenAI",
+    "claude-": "ChatAnthropic",
+    "sk-ant-": "ChatAnthropic",
+    "ANTHROPIC_API_KEY": "ChatAnthropic",
+    "gemini-": "ChatGoogle",
+    "AIza": "ChatGoogle",
+    "GEMINI_API_KEY": "ChatGoogle",
+    "GOOGLE_API_KEY": "ChatGoogle",
+}
 # identity: a few compressed kilobytes can expand to gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 # errors that a retry may solve
@@ -284,6 +296,11 @@ async def _pool() -> Pool:
 # ---- the model
 
 
+def owner(text: str) -> str:
+    """Return the name of the class for a model name, an API key or an environment variable."""
+    return next((name for start, name in OWNERS.items() if text.startswith(start)), "")
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def chat_model(cls: type[Provider]) -> type[Provider]:
     """Convert a provider's class to a dataclass. Its TypeErrors name a remedy."""
@@ -295,7 +312,7 @@ def chat_model(cls: type[Provider]) -> type[Provider]:
     def check_names(self: HTTPModel, *args: Any, **settings: Any) -> None:
         for name in settings.keys() - known.keys():
             default = f"for a field of the API, use {self.fields_setting}={{{name!r}: ...}}"
-            remedy = advice(MODEL_WORDS, name, known, default)
+            remedy = advice(PARAMETER_REMEDIES, name, known, default)
             raise TypeError(f"{type(self).__name__}: unknown parameter {name}: {remedy}")
         set_fields(self, *args, **settings)
 

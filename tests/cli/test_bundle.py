@@ -130,6 +130,25 @@ def test_a_bundle_is_formatted_and_requires_only_pydantic(tmp_path, chosen):
     assert out == "hello\n"
 
 
+MISTAKE = """
+from my_agent import *
+try:
+    Agent(llm=ScriptedModel(), max_turns=3, tols=[])
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_a_bundle_contains_the_names_of_other_libraries_only_if_selected(tmp_path):
+    (tmp_path / "mistake.py").write_text(MISTAKE)
+    for more, is_known in ([], False), (["vocabulary"], True):
+        write(tmp_path, ["agent", "scripted", *more])
+        output = execute(sys.executable, tmp_path / "mistake.py")
+        assert "unknown setting tols: did you mean tools?" in output
+        assert "unknown setting max_turns: " in output
+        assert ("use max_iterations=20" in output) == is_known
+
+
 @pytest.mark.parametrize("name", ["fence", "loop_detection"])
 def test_a_recipe_works_with_imports_from_a_bundle(tmp_path, name):
     write(tmp_path, ["agent", "scripted"])
