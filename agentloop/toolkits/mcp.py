@@ -66,6 +66,7 @@ MAX_BLOCKS = 1_000  # maximum content blocks of a result
 MAX_TOOLS = 1_000  # maximum per server
 MAX_DEFINITION = 200_000  # maximum bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
+HOW_TO_ASK = "a tool_class like AskingTool: see examples/recipes/mcp_questions.py"
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
 # maximum characters of an image in base64: providers reject more
 MAX_RESULT = 5_000_000
@@ -184,6 +185,8 @@ class MCPTool(Tool):
         except Exception as error:
             failed = server.error or server.explain(error)
             reason = f"{failed.reason}; the call may have had effects"
+            if "elicitation" in reason.lower() and not server.config.elicitation:
+                reason += f". Questions to the user require elicitation=True, and {HOW_TO_ASK}"
             raise MCPError(server.name, reason, failed.stderr) from None
         parts = [as_part(block) for block in result.content]
         if result.is_error:
@@ -229,10 +232,7 @@ class MCPServer:
         self.auth = auth
         self.tool_class = tool_class
         if config.elicitation and not tool_class.elicitation_callback:
-            raise ValueError(
-                f"{name!r}: elicitation requires a tool_class that answers questions: "
-                "see examples/recipes/mcp_questions.py"
-            )
+            raise ValueError(f"{name!r}: elicitation requires {HOW_TO_ASK}")
         self.started = asyncio.Event()
         # the host of the url is not a secret
         written = [*config.env.values(), *config.headers.values(), *texts_in_url(config.url)]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from agentloop_chat import mcp_questions
 from agentloop_chat.mcp_questions import AskingTool
 
 from agentloop import Agent, ImagePart, ScriptedModel, Session, ToolError, assert_prefix_stable
@@ -545,7 +546,21 @@ async def test_a_question_is_an_error_if_elicitation_is_disabled(hostile, tool_c
         agent = asking_agent(server, "form")
         assert (await agent.run("go")).text == "seen"
         assert agent.messages[2].is_error
-        assert "elicitation" in agent.messages[2].text.lower()
+        text = agent.messages[2].text
+        assert "The server asks the user: set `elicitation`" in text or "AskingTool" in text
+
+
+@pytest.mark.parametrize("tool_class", [MCPTool, AskingTool])
+async def test_a_server_that_requires_questions_names_the_settings_and_the_recipe(tool_class):
+    recipe = str(Path(mcp_questions.__file__).parents[1] / "recipes" / "mcp_questions.py")
+    config = {"command": sys.executable, "args": [recipe, "serve"], "tool_class": tool_class}
+    async with connect(**config) as server:
+        agent = Agent(llm=ScriptedModel(call("fake__book", name="Ada"), "no"), tools=server.tools)
+        await agent.run("Book a table.")
+    assert agent.messages[2].is_error
+    assert "elicitation=True" in agent.messages[2].text
+    assert "tool_class like AskingTool" in agent.messages[2].text
+    assert "recipes/mcp_questions.py" in agent.messages[2].text
 
 
 async def test_elicitation_requires_a_tool_class_and_the_error_names_the_recipe():
