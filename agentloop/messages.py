@@ -71,10 +71,11 @@ class _Clean:
     def __init_subclass__(cls) -> None:
         """Register the class by its tag. A module may redefine a class, which notebooks do."""
         tag = tag_of(cls)
-        if TAGS.get(tag, cls).__module__ != cls.__module__:
+        other = TAGS.get(tag, cls)
+        if other.__module__ != cls.__module__:
             raise TypeError(
-                f"{cls.__name__} has the name of another record type: rename the class "
-                f"(its type in session files would be {tag!r})"
+                f"{cls} has the name of {other}, and both would have the type {tag!r} in session "
+                f"files: rename {cls.__name__}"
             )
         TAGS[tag] = cls
 
@@ -267,9 +268,6 @@ class Citation(_Clean):
     start: int = 0
     end: int = 0
     raw: Any = field(default=None, hash=False, repr=False)
-
-
-del TAGS["tool_call"], TAGS["citation"]  # written without their type, inside messages
 
 
 @frozen
@@ -647,3 +645,8 @@ class TaskComplete(Stop):
     def message(self) -> str:
         """Return the answer."""
         return self.text
+
+
+# base classes; objects that are written without their type, inside messages
+for kind in (_Content, _Attachment, Mark, CallEntry, ToolCall, Citation):
+    del TAGS[tag_of(kind)]

@@ -336,8 +336,11 @@ def test_a_message_class_of_ones_own_keeps_its_parts():
     assert load_record(dump_record(later)) == later
 
 
-@pytest.mark.parametrize("tag", ["tool_call", "citation"])
-def test_a_record_with_the_name_of_a_nested_object_survives(tag):
+NO_RECORDS = ["tool_call", "citation", "mark", "call_entry", "__content", "__attachment"]
+
+
+@pytest.mark.parametrize("tag", NO_RECORDS)
+def test_a_record_with_the_name_of_a_nested_object_or_a_base_class_survives(tag):
     line = {"type": tag, "at": 1.0, "id": "1", "name": "x", "url": "u"}
     record = load_record(json.dumps(line))
     assert isinstance(record, Unknown)
@@ -350,3 +353,8 @@ def test_a_log_entry_may_have_the_name_of_a_nested_object():
         assert type(load_record(dump_record(cls()))) is cls
     finally:
         TAGS.pop("citation", None)
+
+
+def test_the_error_for_a_record_type_of_the_same_name_contains_both_classes():
+    with pytest.raises(TypeError, match=r"program\.User'.*agentloop\.messages\.User.*rename User"):
+        type("User", (UserMessage,), {"__module__": "program", "__qualname__": "User"})

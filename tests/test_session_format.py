@@ -15,9 +15,7 @@ from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER
 from agentloop.messages import (
     TAGS,
-    CallEntry,
     Citation,
-    Mark,
     Part,
     ToolCall,
     ToolOrigin,
@@ -38,12 +36,7 @@ for module in pkgutil.iter_modules(agentloop.__path__, "agentloop."):
         path = [next(iter(importlib.import_module(module.name).__path__))]
         for part in pkgutil.iter_modules(path, f"{module.name}."):
             importlib.import_module(part.name)
-NO_RECORDS = (Mark, CallEntry)  # bases
-TYPES = {
-    tag: cls
-    for tag, cls in TAGS.items()
-    if cls.__module__.startswith("agentloop.") and tag[0] != "_" and cls not in NO_RECORDS
-}
+TYPES = {tag: cls for tag, cls in TAGS.items() if cls.__module__.startswith("agentloop.")}
 PARTS = [tag_of(cls) for cls in get_args(Part)]
 
 
