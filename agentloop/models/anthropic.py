@@ -16,7 +16,6 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, Self
 
 from ..common.model_info import CacheRules
-from ..errors import BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
@@ -39,6 +38,7 @@ from .wire import (
     as_dict,
     as_dicts,
     attachment,
+    check_types,
     declare,
     drop_none,
     encode_exchanges,
@@ -146,6 +146,16 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
     return [block for block in blocks if _is_sendable(block)]
 
 
+def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
+    """Remove pending calls of the provider's tools, and thinking at the end, from an ended turn."""
+    # the provider executes pending calls of its own tools only when the turn continues
+    blocks[:] = [
+        block for block in blocks if "_tool_use" not in block["type"] or block["id"] in answered
+    ]
+    while blocks and "thinking" in blocks[-1]["type"]:
+        blocks.pop()  # the API rejects thinking at the end of a turn
+
+
 def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     """Return messages in the format of the Messages API.
 
@@ -159,14 +169,7 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
         closed = turns[:-2]  # the last turn of the model continues with these results
     for _, written in closed:
-        # the provider executes pending calls of its own tools only when the turn continues
-        written[:] = [
-            block
-            for block in written
-            if "_tool_use" not in block["type"] or block["id"] in answered
-        ]
-        while written and "thinking" in written[-1]["type"]:
-            written.pop()  # the API rejects thinking at the end of a turn
+        _close_turn(written, answered)
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
@@ -245,6 +248,16 @@ def _may_think(messages: Sequence[Message]) -> bool:
 def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
     """Return the concatenated text of all blocks of a type."""
     return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
+
+
+def _take_tool_uses(blocks: Sequence[JSON]) -> list[ToolCall]:
+    """Convert calls in the blocks to tool calls. The blocks preserve the positions of calls."""
+    calls = list[ToolCall]()
+    for block in blocks:
+        if block["type"] == "tool_use":
+            call_id, name = str(block.pop("id", "")), plain_text(block.pop("name"))
+            calls.append(ToolCall(call_id, name, plain_text(block.pop("input", None))))
+    return calls
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:
@@ -456,19 +469,14 @@ class ChatAnthropic(HTTPModel):
 
     def read(self, data: JSON) -> AssistantMessage:
         blocks = [drop_none(block) for block in data["content"]]
-        calls = list[ToolCall]()
+        check_types(blocks)
+        calls = _take_tool_uses(blocks)
         citations = list[Citation]()
         start = 0  # the position of the block in the text
         for block in blocks:
-            if not isinstance(block.get("type"), str):
-                raise BadResponse("a block without a type")
             end = start + len(block.get("text", ""))
             citations += read_citations(block.get("citations"), start, end)
             start = end
-            # preserves the position of the call; the message contains the arguments
-            if block["type"] == "tool_use":
-                call_id, name = str(block.pop("id", "")), plain_text(block.pop("name"))
-                calls.append(ToolCall(call_id, name, plain_text(block.pop("input", None))))
         container = as_dict(data, "container") or None
         # the message alone is sufficient for most replies
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)

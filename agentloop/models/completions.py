@@ -199,6 +199,22 @@ def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
     return written
 
 
+def _parts(message: Message) -> list[JSON]:
+    """Return the parts of a message, or [] for plain text."""
+    if isinstance(message.content, str):
+        return []
+    return [*map(write_part, message.content)]
+
+
+def _attachment(message: ToolMessage) -> list[JSON]:
+    """Return the images and files of a result, after a text that names the tool."""
+    media = [part for part in _parts(message) if part["type"] != "text"]
+    if media:
+        label = f"Attached to the result of {message.tool_name}:"
+        media.insert(0, {"type": "text", "text": label})
+    return media
+
+
 def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
     """Return messages in the format of Chat Completions. Raises BadRequest for unsupported parts.
 
@@ -209,24 +225,19 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
     written: list[JSON] = []
     attached: list[JSON] = []  # the content of the additional user message
     for message in messages:
-        parts: list[JSON] = []
-        if not isinstance(message.content, str):
-            parts += map(write_part, message.content)
         if isinstance(message, ToolMessage):
             call_id = wire_id(message.tool_call_id)
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
             written.insert(len(written) - bool(attached), result)
-            media = [part for part in parts if part["type"] != "text"]
+            media = _attachment(message)
             if media and not attached:
                 written.append({"role": "user", "content": attached})
-            if media:
-                label = f"Attached to the result of {message.tool_name}:"
-                attached += [{"type": "text", "text": label}, *media]
+            attached += media
             continue
         attached = []
         if not isinstance(message, AssistantMessage):
             role = "system" if isinstance(message, SystemMessage) else "user"
-            written.append({"role": role, "content": parts or message.text})
+            written.append({"role": role, "content": _parts(message) or message.text})
         elif message.content or message.tool_calls:  # providers reject empty replies
             written.append(_write_openai_reply(message, owner))
     return written
@@ -266,6 +277,14 @@ def _find_sources(data: JSON, message: JSON) -> list[JSON]:
     return sources
 
 
+def _opaque_fields(message: JSON, calls: Sequence[ToolCall], owner: str) -> JSON | None:
+    """Return the fields that later requests return to the owner, or None without such fields."""
+    opaque = drop_none({name: message.get(name) for name in OPAQUE})
+    if opaque or any(call.extra for call in calls):
+        return {"provider": "openai", "owner": owner} | opaque
+    return None
+
+
 def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
     choice = data["choices"][0]
@@ -275,11 +294,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     if finish == "content_filter":  # Azure filters content without a message
         choice = choice | {"message": as_dict(choice, "message")}
     message = _flatten(choice["message"])
-    calls = [_read_openai_call(call) for call in as_dicts(message, "tool_calls")]
-    opaque = drop_none({name: message.get(name) for name in OPAQUE})
-    raw = None
-    if opaque or any(call.extra for call in calls):
-        raw = {"provider": "openai", "owner": owner} | opaque
+    calls = [*map(_read_openai_call, as_dicts(message, "tool_calls"))]
     stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
     refusal = message.get("refusal")
     if refusal:
@@ -289,9 +304,9 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         tool_calls=tuple(calls),
         thinking=first_text(message, *THOUGHTS) or None,
         stop_reason=stop,
-        raw=raw,
+        raw=_opaque_fields(message, calls, owner),
         citations=tuple(read_citations(_find_sources(data, message), 0, 0)),
-        finish_reason=plain_text(finish) or None,
+        finish_reason=finish or None,
     )
 
 
@@ -330,19 +345,12 @@ class OpenAIChunks(Accumulator):
                 self._choice["finish_reason"] = finish
 
     def _add_delta(self, delta: JSON) -> None:
+        self.text(first_text(delta, "content", "refusal"))
+        self.thinking(first_text(delta, *THOUGHTS))  # once: some servers send two fields
         message = self._message
-        thought = ""  # emitted only once, although some servers send two fields
-        for name, piece in delta.items():
-            if piece is None:
-                continue
+        for name, piece in drop_none(delta).items():
             if name in GROWING:
-                text = plain_text(piece)
-                message[name] = message.get(name, "") + text
-                if name not in THOUGHTS:
-                    self.text(text)
-                elif not thought:
-                    thought = text
-                    self.thinking(text)
+                message[name] = message.get(name, "") + plain_text(piece)
             elif name == "tool_calls":
                 for position, call in enumerate(as_dicts(piece)):
                     self._add_call(position, call)

@@ -199,12 +199,27 @@ def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
         yield from read_citations([page | {"url": page.get("retrievedUrl")}], 0, 0)
 
 
-def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
+def _find_parts(candidate: JSON, finish: str) -> list[JSON]:
+    """Return the non-empty parts of a reply. Raises BadResponse for a reply without a message."""
+    sent: list[JSON] = as_dict(candidate, "content").get("parts") or []
+    # a retry of a malformed reply may succeed
+    if finish == "MALFORMED_RESPONSE" or not (sent or finish):
+        raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
+    return [part for part in map(drop_none, sent) if part not in ({}, {"text": ""})]
+
+
+def _take_calls(parts: list[JSON], candidate: JSON, finish: str) -> list[ToolCall]:
     """Convert calls in the parts to tool calls. The parts preserve the positions of calls.
 
-    `broken` replaces the arguments in a malformed reply.
+    The calls of a malformed reply are not executed, and receive error results: the error replaces
+    their arguments. A malformed reply without calls receives a call.
     """
     calls = list[ToolCall]()
+    broken = ""
+    if finish in MENDABLE:
+        broken = first_text(candidate, "finishMessage", "finishReason")
+        if not any("functionCall" in part for part in parts):
+            parts.append({"functionCall": {"name": finish.lower()}})
     for part in parts:
         call = part.get("functionCall")
         if call:
@@ -308,9 +323,7 @@ class ChatGoogle(HTTPModel):
         return self.max_output_tokens
 
     def headers(self) -> dict[str, str]:
-        if not self.api_key:
-            return {}
-        return {"x-goog-api-key": self.api_key}
+        return drop_none({"x-goog-api-key": self.api_key or None})
 
     def path(self, stream: bool) -> str:
         model = quote(self.model.removeprefix("models/"), safe="")
@@ -375,18 +388,9 @@ class ChatGoogle(HTTPModel):
         feedback = as_dict(data, "promptFeedback")
         if "blockReason" in feedback:
             candidate = {"finishReason": "SAFETY"} | drop_none(candidate)
-        sent: list[JSON] = as_dict(candidate, "content").get("parts") or []
         finish = first_text(candidate, "finishReason")
-        # a retry of a malformed reply may succeed
-        if finish == "MALFORMED_RESPONSE" or not (sent or finish):
-            raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
-        parts = [part for part in map(drop_none, sent) if part not in ({}, {"text": ""})]
-        broken = ""
-        if finish in MENDABLE:  # the calls are not executed, and receive error results
-            broken = first_text(candidate, "finishMessage", "finishReason")
-            if not any("functionCall" in part for part in parts):
-                parts.append({"functionCall": {"name": finish.lower()}})
-        calls = _take_calls(parts, broken)
+        parts = _find_parts(candidate, finish)
+        calls = _take_calls(parts, candidate, finish)
         stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
         details = {"finishReason": finish, **feedback} if stop == "refused" else {}
         # the message alone is sufficient for most replies

@@ -30,6 +30,7 @@ from .wire import (
     Accumulator,
     as_dict,
     as_dicts,
+    check_types,
     first_text,
     kept_blocks,
     plain_text,
@@ -201,16 +202,20 @@ def _find_calls(items: Sequence[JSON]) -> list[JSON]:
     return calls
 
 
-def read_responses(data: JSON, owner: str) -> AssistantMessage:
-    """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
-    items = as_dicts(data["output"])
-    status = data["status"]
+def _check_status(status: str) -> None:
+    """Raise BadResponse for an aborted reply, and BadRequest for a reply in the background."""
     if status in ("failed", "cancelled"):
         raise BadResponse(status)
     if status in ("queued", "in_progress"):
         raise BadRequest(f"the reply is {status}: `background` is not supported")
-    if not all(isinstance(item["type"], str) for item in items):
-        raise BadResponse("a type is not text")  # subsequent requests could not contain the item
+
+
+def read_responses(data: JSON, owner: str) -> AssistantMessage:
+    """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
+    items = as_dicts(data["output"])
+    status = data["status"]
+    _check_status(status)
+    check_types(items)
     open_calls = _find_calls(items)
     has_other_calls = any(call["type"] in OTHER_CALLS for call in open_calls)
     calls = [*map(_read_call, open_calls)]

@@ -355,6 +355,12 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
 # ---- the reply
 
 
+def check_types(blocks: Sequence[JSON]) -> None:
+    """Raise BadResponse for a block without a type: later requests could not contain it."""
+    if not all(isinstance(block.get("type"), str) for block in blocks):
+        raise BadResponse("a block without a type")
+
+
 def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
     """Yield the sources cited for `text[start:end]`.
 
