@@ -49,10 +49,11 @@ class Replay:
         self.take_back({*self.turns}.difference(remaining))
         new = [message for message in remaining if message not in self.messages]
         for record in [*new, *log[begin:]]:
+            if isinstance(record, Message):
+                self.messages.add(record)
             self.take(record)
         for call_id in [*self.inner]:  # without a result
             self.show_inner(call_id)
-        self.messages.update(record for record in log if isinstance(record, Message))
 
     def take_back(self, gone: set[Record]) -> None:
         """Print the names of turns that the user has taken back."""

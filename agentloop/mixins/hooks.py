@@ -33,7 +33,7 @@ import json
 import os
 import re
 from asyncio import CancelledError
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from copy import deepcopy
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -196,7 +196,7 @@ class Hooks(Gate, FiresHooks):
         for _, prompt in history.waiting:
             await self.fire_hooks("UserPromptSubmit", {"prompt": prompt.text})
         history = self.fold(HookHistory)
-        for index in history.refused:
+        for index in sorted(history.refused):
             self.record(Withheld(index))
         if history.newest and history.newest.refuses:
             raise Stop("refused", history.newest.reason)
@@ -276,26 +276,29 @@ class HookHistory(Fold):
     """
 
     waiting: tuple[tuple[int, UserMessage], ...] = ()
-    refused: tuple[int, ...] = ()
+    refused: Set[int] = frozenset[int]()
     newest: HookVerdict | None = None
     stop = False
     session = ""
 
     def take(self, at: int, record: Record | Message) -> None:
-        if is_own(record):
-            self.waiting += ((at, record),)
-        elif isinstance(record, RunStart):
-            self.stop = False
-            self.session = record.session
-        elif isinstance(record, HookVerdict) and record.event == "Stop":
-            self.stop = True
-        elif isinstance(record, HookVerdict) and record.event == "UserPromptSubmit":
-            judged, self.waiting = self.waiting[:1], self.waiting[1:]
-            self.newest = record
-            if record.refuses:
-                self.refused += tuple(index for index, _ in judged)
-        elif isinstance(record, Withheld):
-            self.refused = tuple(index for index in self.refused if index != record.index)
+        match record:
+            case UserMessage() if is_own(record):
+                self.waiting += ((at, record),)
+            case RunStart():
+                self.stop = False
+                self.session = record.session
+            case HookVerdict("Stop"):
+                self.stop = True
+            case HookVerdict("UserPromptSubmit"):
+                judged, self.waiting = self.waiting[:1], self.waiting[1:]
+                self.newest = record
+                if record.refuses:
+                    self.refused |= {index for index, _ in judged}
+            case Withheld():
+                self.refused -= {record.index}
+            case _:
+                pass
 
 
 def data_of(call: ToolCall) -> JSON:

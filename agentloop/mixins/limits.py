@@ -96,7 +96,7 @@ class Limits(Priced):
         return reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        counted = [call for call in calls if call.name not in self.limit_exempt]
+        counted = counted_calls(calls, self.limit_exempt)
         refused = list[ToolCall]()
         if self.max_tool_calls and counted:
             left = self.max_tool_calls - self._run_usage().calls_before(counted)
@@ -206,8 +206,7 @@ class RunUsage(Fold):
             else:
                 del self._failures[result.tool_name]  # a Counter returns 0 for missing names
         elif isinstance(record, AssistantMessage):
-            counted = [call for call in record.tool_calls if call.name not in self._exempt]
-            self._calls += len(counted)
+            self._calls += len(counted_calls(record.tool_calls, self._exempt))
         elif isinstance(record, InnerCall):
             self._calls_before[record.call_id] = self._calls
             self._calls += record.name not in self._exempt
@@ -230,6 +229,11 @@ class RunUsage(Fold):
             self._cost = None
         else:
             self._cost += cost
+
+
+def counted_calls(calls: Sequence[ToolCall], exempt: Sequence[str]) -> list[ToolCall]:
+    """Return the calls of the tools that are not exempt from limits."""
+    return [call for call in calls if call.name not in exempt]
 
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:

@@ -151,7 +151,7 @@ class Shell:
                 f"{MAX_BACKGROUND} commands are in the background: first kill one with bash_kill, "
                 f"or read the end of one with bash_output. Their ids: {', '.join(self.background)}."
             )
-        output = Output(None if background else self.on_output, PAUSE if background else 0)
+        output = Output(pause=PAUSE) if background else Output(self.on_output)
         task = asyncio.create_task(self._run(command, output), name=command)
         if background or await self._is_moved(task, timeout):
             output.tell = None
@@ -162,7 +162,7 @@ class Shell:
         text = (output.take() or "[No output.]") + describe_end(code, timeout)
         if code is None:
             raise ToolError(text)
-        return text + self._change_folder(Path(output.folder or self.cwd))
+        return text + self._change_folder(self.cwd / output.folder)
 
     @tool(read_only=True)
     async def bash_output(self, id: str, wait: float = 0.0) -> str:

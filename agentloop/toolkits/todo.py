@@ -96,16 +96,19 @@ class TodoList(Fold):
     reminded = False
 
     def take(self, at: int, record: Record | Message) -> None:
-        if isinstance(record, RunStart):
-            self.is_of_this_run = self.reminded = False
-        elif isinstance(record, ToldOfOpenItems):
-            self.reminded = True
-        elif isinstance(record, UserMessage) and record.hidden:
-            self.steps = 0
-        elif isinstance(record, ToolMessage) and record.tool_name == "todos":
-            self.steps = 0
-            if not record.is_error:
-                self.left = "\n".join(OPEN_ITEM.findall(record.text))
-                self.is_of_this_run = True
-        elif isinstance(record, ToolMessage):
-            self.steps += 1
+        match record:
+            case RunStart():
+                self.is_of_this_run = self.reminded = False
+            case ToldOfOpenItems():
+                self.reminded = True
+            case UserMessage(hidden=True):
+                self.steps = 0
+            case ToolMessage(tool_name="todos"):
+                self.steps = 0
+                if not record.is_error:
+                    self.left = "\n".join(OPEN_ITEM.findall(record.text))
+                    self.is_of_this_run = True
+            case ToolMessage():
+                self.steps += 1
+            case _:
+                pass
