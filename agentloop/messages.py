@@ -50,6 +50,8 @@ def frozen(cls: type[Data]) -> type[Data]:
 
 def clean_text(text: str) -> str:
     """Return valid Unicode: surrogate pairs are joined, lone surrogates replaced by U+FFFD."""
+    if text.isascii():
+        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -90,9 +92,10 @@ class _Content(_Clean):
     """A message with text or parts as content. A string among the parts becomes a TextPart.
 
     encoded: cache of models/wire.py: the message's JSON for subsequent requests.
+    estimate: cache of common/tokens.py: the estimated tokens.
     """
 
-    __slots__ = ("encoded",)
+    __slots__ = ("encoded", "estimate")
     content: Any
     encoded: object
 

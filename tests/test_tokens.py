@@ -2,6 +2,8 @@
 
 import json
 from base64 import b64encode
+from copy import copy
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
@@ -154,6 +156,13 @@ def test_tokens_of_messages_and_tools_are_the_tokens_of_their_texts():
     assert message_tokens([]) == 0
     declared = Tool("look", "12345678", {"type": "object"})
     assert tool_tokens([declared, declared]) == 2 * count_tokens('look12345678{"type":"object"}')
+
+
+def test_a_changed_message_is_counted_again():
+    message = UserMessage("look")
+    assert message_tokens(message) == 4 + 1
+    assert message_tokens(replace(message, content="look at")) == 4 + 2
+    assert message_tokens(copy(message)) == 4 + 1
 
 
 def test_the_context_window_is_known_of_some_models():

@@ -12,8 +12,6 @@ model can define the same attributes:
         compact_threshold = 100_000
 """
 
-from typing import Protocol, runtime_checkable
-
 from ..loop import ChatModel
 from ..messages import frozen
 
@@ -32,40 +30,19 @@ class CacheRules:
     write_price: float = 1.25
 
 
-@runtime_checkable
-class HasCacheRules(Protocol):
-    """A chat model with its provider's cache rules."""
-
-    @property
-    def cache_rules(self) -> CacheRules: ...
-
-
-@runtime_checkable
-class HasOutputLimit(Protocol):
-    """A chat model with the maximum output that its requests reserve, in tokens."""
-
-    @property
-    def output_limit(self) -> int | None: ...
-
-
-@runtime_checkable
-class HasCompactThreshold(Protocol):
-    """A chat model whose provider compacts the conversation at this number of input tokens."""
-
-    @property
-    def compact_threshold(self) -> int | None: ...
-
-
 def cache_rules(llm: ChatModel) -> CacheRules:
     """Return the cache rules of a model, or the defaults."""
-    return llm.cache_rules if isinstance(llm, HasCacheRules) else CacheRules()
+    rules: CacheRules | None = getattr(llm, "cache_rules", None)
+    return rules or CacheRules()
 
 
 def output_limit(llm: ChatModel) -> int:
     """Return the output tokens reserved by a model's requests, or 0 if unknown."""
-    return (llm.output_limit or 0) if isinstance(llm, HasOutputLimit) else 0
+    limit: int | None = getattr(llm, "output_limit", None)
+    return limit or 0
 
 
 def compact_threshold(llm: ChatModel) -> int:
     """Return the input tokens at which the provider compacts the conversation, or 0 for never."""
-    return (llm.compact_threshold or 0) if isinstance(llm, HasCompactThreshold) else 0
+    threshold: int | None = getattr(llm, "compact_threshold", None)
+    return threshold or 0

@@ -79,9 +79,21 @@ def message_tokens(message: Message | Iterable[Message], model: str = "") -> int
     """Return the tokens of one or several messages, including calls and attachments.
 
     Texts are counted by `count_tokens(text, model)`; attachments and overhead are estimated.
+    A message keeps its estimate, because it is counted several times during a run.
     """
     if not isinstance(message, Message):
         return sum(message_tokens(one, model) for one in message)
+    if model:
+        return _tokens_of(message, model)
+    kept: int | None = getattr(message, "estimate", None)
+    if kept is None:
+        kept = _tokens_of(message)
+        object.__setattr__(message, "estimate", kept)  # messages are frozen
+    return kept
+
+
+def _tokens_of(message: Message, model: str = "") -> int:
+    """Return the tokens of one message."""
     tokens = MESSAGE_OVERHEAD + count_tokens(message.text, model)
     if not isinstance(message.content, str):
         tokens += ATTACHMENT_TOKENS * sum(not isinstance(p, TextPart) for p in message.content)

@@ -489,7 +489,7 @@ class HTTPModel(ABC):
         """Parse a body, or the data of an event. Raises ModelError for a reported error."""
         data = as_dict(load_json(content))
         # the latter in an event with a failed response
-        error = data.get("error") or as_dict(data, "response").get("error")
+        error = data.get("error") or as_dict(data.get("response")).get("error")
         if not error and first_text(data, "type").endswith("error"):
             error = data  # an event of Responses ("error"), of llama.cpp ("server_error")
         if not error:

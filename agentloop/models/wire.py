@@ -11,6 +11,7 @@ import json
 import re
 import time
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -49,9 +50,10 @@ LONGEST_ASKED = 86_400.0  # seconds; longer delays are treated as a day
 
 def as_dict(value: Any, *path: str) -> JSON:
     """Return the dict at a path of nested dicts, and an empty dict for other values."""
+    found: JSON = cast(JSON, value) if isinstance(value, dict) else {}
     for name in path:
-        value = as_dict(value).get(name)
-    return cast(JSON, value) if isinstance(value, dict) else {}
+        found = as_dict(found.get(name))
+    return found
 
 
 def as_dicts(value: Any, *path: str) -> list[JSON]:
@@ -60,7 +62,7 @@ def as_dicts(value: Any, *path: str) -> list[JSON]:
         value = as_dict(value).get(name)
     if not isinstance(value, list):
         return []
-    return [item for item in cast("Sequence[Any]", value) if as_dict(item)]
+    return [item for item in cast("Sequence[Any]", value) if item and isinstance(item, dict)]
 
 
 def plain_text(value: Any) -> str:
@@ -74,7 +76,10 @@ def plain_text(value: Any) -> str:
 
 def first_text(fields: JSON, *names: str) -> str:
     """Return the first non-empty field as text, or "" without such a field."""
-    return plain_text(next(filter(None, map(fields.get, names)), None))
+    for name in names:
+        if value := fields.get(name):
+            return plain_text(value)
+    return ""
 
 
 def drop_none(fields: Mapping[str, Any]) -> JSON:
@@ -95,7 +100,7 @@ DECODER = json.JSONDecoder(parse_int=_read_integer)
 
 def load_json(text: bytes | bytearray) -> Any:
     """Return the value of a JSON text. Raises ValueError for invalid JSON."""
-    return DECODER.decode(text.decode("utf-8-sig", "surrogatepass"))
+    return DECODER.decode(text.removeprefix(BOM_UTF8).decode(errors="surrogatepass"))
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
@@ -421,6 +426,8 @@ def storable(message: AssistantMessage) -> AssistantMessage:
 
     Raises ValueError if `raw` cannot be converted to JSON.
     """
+    if message.raw is None:
+        return message
     return replace(message, raw=clean_json(message.raw))
 
 
@@ -443,7 +450,7 @@ class EventParser:
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the data of all events completed by the piece."""
-        ends_line = re.search(rb"[\r\n]", piece) or self._line.endswith(b"\r")
+        ends_line = b"\n" in piece or b"\r" in piece or self._line.endswith(b"\r")
         self._line.extend(piece)
         if not ends_line:
             return  # without copying, so that a line of many pieces takes linear time

@@ -228,6 +228,11 @@ async def test_error_bodies_of_any_format_are_included_in_the_error(body):
             await ask(model(server))
 
 
+async def test_a_body_may_begin_with_a_byte_order_mark():
+    async with serving(answer(b"\xef\xbb\xbf" + json.dumps(OK).encode())) as server:
+        assert (await ask(model(server))).text == "hello"
+
+
 # ---- server-sent events
 
 
