@@ -67,9 +67,13 @@ def test_a_part_names_its_requirements_and_its_text_matches_its_file(part):
     left = ast.walk(ast.parse(part.text))
     assert not [n for n in left if isinstance(n, ast.ImportFrom) and n.level]
     assert {*part.text.split("\n")} <= {*part.source.split("\n")}
+    assert not [n for n in ast.parse(part.text).body if isinstance(n, ast.Import | ast.ImportFrom)]
     copy_with = re.search(r"\n\nCopy with: (.*?)\n(?:\n|\"\"\"\n)", part.source, re.DOTALL)[1]
     named = re.findall(r"[\w/]+\.py", copy_with)
-    assert {required.path for required in choose(PACKAGE, named)} >= {*part.needs}
+    assert {required.path for required in choose(PACKAGE, named)} >= {
+        *part.needs,
+        *part.optional.values(),
+    }
     assert named or copy_with in ("the core.", "nothing else.")
 
 
@@ -149,6 +153,30 @@ def test_a_bundle_contains_the_names_of_other_libraries_only_if_selected(tmp_pat
         assert ("use max_iterations=20" in output) == is_known
 
 
+HISTORY = """
+import my_agent
+agent = my_agent.Agent(llm=my_agent.ScriptedModel())
+try:
+    agent.load_history([{"role": "user", "content": "Hello."}])
+except ImportError as error:
+    print(error)
+print(agent.messages)
+"""
+
+
+def test_an_omitted_optional_part_raises_an_error_with_the_command_that_adds_the_part(tmp_path):
+    (tmp_path / "history.py").write_text(HISTORY)
+    parts = ["agent", "scripted"]
+    file = write(tmp_path, parts)
+    assert "def from_openai(" in file.read_text(encoding="utf-8")
+    output = execute(sys.executable, tmp_path / "history.py")
+    [part] = re.search(r"agentloop bundle (\S+) --upgrade", output).groups()
+    assert output.endswith("\n[]\n")
+    write(tmp_path, [*parts, part])
+    output = execute(sys.executable, tmp_path / "history.py")
+    assert re.fullmatch(r"\[UserMessage\(.*'Hello\.'.*\)\]\n", output)
+
+
 @pytest.mark.parametrize("name", ["fence", "loop_detection"])
 def test_a_recipe_works_with_imports_from_a_bundle(tmp_path, name):
     write(tmp_path, ["agent", "scripted"])
@@ -212,14 +240,12 @@ def test_any_selection_is_complete_and_every_part_follows_its_requirements(chose
 HEAD = '"""A file.\n\nCopy with: nothing else.\n"""\n\n'
 LOOP = """from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import Any
 
 from .data import (
     size,
 )
-
-if TYPE_CHECKING:
-    from .data import ZERO
 
 LIMIT = 3  # of turns
 
@@ -250,17 +276,21 @@ def test_only_imports_and_the_copy_note_of_a_file_are_removed(tmp_path):
     texts = dict(zip(pieces[::2], pieces[1::2], strict=True))
     assert [*texts] == ["data.py", "loop.py", "extra.py", "yours"]
     assert "Requires Python 3.11, httpx." in header
-    assert header.endswith("\nfrom __future__ import annotations")
+    imports = (
+        "from __future__ import annotations",
+        "import httpx\nimport re\nfrom typing import Any",
+    )
+    assert header.endswith("\n\n".join(["\n# fmt: off", *imports]))
     whole = f"{HEAD}{LOOP}".splitlines()
     changes = unified_diff(whole, texts["loop.py"].splitlines(), n=0, lineterm="")
     assert [line for line in changes if line[1:] and line[:2] not in ("--", "++", "@@")] == [
         "-Copy with: nothing else.",
         "-from __future__ import annotations",
+        "-import re",
+        "-from typing import Any",
         "-from .data import (",
         "-    size,",
         "-)",
-        "-if TYPE_CHECKING:",
-        "-    from .data import ZERO",
         "-        from .data import ZERO",
     ]
 
@@ -392,6 +422,7 @@ def test_without_an_output_file_the_size_of_the_bundle_is_printed(tmp_path, monk
 def test_the_output_lists_the_lines_and_the_importers_of_every_part(capsys):
     assert command("agent") == 0
     rows = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows.pop() == ["models/openai_messages.py", "optional,", "for from_openai"]
     parts = {part.path: part for part in choose(PACKAGE, ["agent"])}
     core = [parts[path].text.count("\n") + 1 for path in CORE]
     assert rows[0] == [str(sum(core)), "the", f"core: {len(core)} parts"]
