@@ -226,19 +226,6 @@ RENAMED = {  # deprecated names, until 1.1
     "validate": "validate_messages",
 }
 
-RECIPES = {  # names that are in recipes now
-    "CacheMonitor": "cache_monitor",
-    "Channels": "channels",
-    "LoopDetection": "loop_detection",
-    "Meter": "cache_monitor",
-    "Offload": "offload",
-    "RecordingModel": "record_and_replay",
-    "ReplayMismatch": "record_and_replay",
-    "ReplayModel": "record_and_replay",
-    "Repetition": "loop_detection",
-    "RequestEvent": "cache_monitor",
-}
-
 LAZY = {  # names of modules that need httpx, or that few programs need
     "ChatAnthropic": ".models.anthropic",
     "ChatGoogle": ".models.google",
@@ -256,8 +243,6 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             message = f"{name} is deprecated and will be removed in 1.1: use {successor}"
             warn(message, DeprecationWarning, stacklevel=2)
             return globals()[successor]
-        if name in RECIPES:
-            raise ImportError(f"{name} is a recipe now: copy examples/recipes/{RECIPES[name]}.py")
         if name in LAZY:
             return getattr(import_module(LAZY[name], __name__), name)
         if remedy := read_remedies(IMPORT_WORDS).get(name):

@@ -26,7 +26,7 @@ from .messages import (
     UserMessage,
     UserOrigin,
 )
-from .settings import Settings, check_settings, settings_of
+from .settings import Settings, check_settings, settings_of, with_current_names
 from .transcript import CallState, Conversation, placeholder_result, usage_of
 from .waiting import logger
 
@@ -168,8 +168,8 @@ class History(Settings):
 
         cls: a subclass of this agent's class for the copy.
         """
-        same = settings_of(self) | settings
         cls = cls or type(self)
+        same = settings_of(self) | with_current_names(cls, settings, 3)
         twin = cls(**same)
         # restores settings that __post_init__ may have changed
         vars(twin).update(check_settings(cls, same))

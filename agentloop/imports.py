@@ -2,8 +2,8 @@
 
 Copy with: nothing else.
 
-The names are those of other modules of the library, and classes and functions of pydantic-ai,
-openai-agents, LangChain, smolagents and LiteLLM.
+The names are those of other modules of the library, parts that are recipes now, and classes and
+functions of pydantic-ai, openai-agents, LangChain, smolagents and LiteLLM.
 """
 
 # alternating lines: names, then the remedy
@@ -61,6 +61,16 @@ CallState Conversation Fold Records
     it is in agentloop.transcript
 cancel_and_wait wait_for
     it is in agentloop.waiting
+CacheMonitor Meter RequestEvent
+    it is a recipe now: copy examples/recipes/cache_monitor.py
+Channels
+    it is a recipe now: copy examples/recipes/channels.py
+LoopDetection Repetition
+    it is a recipe now: copy examples/recipes/loop_detection.py
+Offload
+    it is a recipe now: copy examples/recipes/offload.py
+RecordingModel ReplayMismatch ReplayModel
+    it is a recipe now: copy examples/recipes/record_and_replay.py
 Runner AgentExecutor AgentRunner
     use Agent(llm=...).run_sync(prompt), or await agent.run(prompt)
 create_agent create_react_agent create_tool_calling_agent initialize_agent ToolCallingAgent

@@ -18,7 +18,6 @@ Dataclasses would copy defaults between base classes, and a composed class would
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, partial
@@ -52,26 +51,22 @@ class Settings:
     __signature__ = Signature()  # for `help` and `inspect.signature`
 
     def __init_subclass__(cls, **kwargs: object) -> None:
+        """Collect the settings of all bases. Raises TypeError for a mistyped setting."""
         super().__init_subclass__(**kwargs)
         known = list[str]()
+        renamed = dict[str, str]()
         for base in reversed(cls.__mro__):
             known += [name for name in get_annotations(base) if name[0] != "_"]
+            renamed |= vars(base).get("renamed_settings", {})
+        cls.renamed_settings = MappingProxyType(renamed)
         parameters = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
             for name in dict.fromkeys(known)
         ]
         cls.__signature__ = Signature(parameters)
-        cls._check_names(known)
-
-    @classmethod
-    def _check_names(cls, known: Sequence[str]) -> None:
-        """Rename deprecated settings of the class. Raises TypeError for a mistyped setting."""
-        for name, value in [*vars(cls).items()]:
-            if name[0] == "_":
-                continue
-            if new_name := current_name(cls, name):
-                setattr(cls, new_name, value)
-                continue
+        own = {name: value for name, value in vars(cls).items() if name[0] != "_"}
+        for name, value in with_current_names(cls, own, 3).items():
+            setattr(cls, name, value)
             near = get_close_matches(name, known, 1, 0.8)
             if near and name not in known and not hasattr(value, "__get__"):
                 raise TypeError(f"{cls.__name__}: unknown setting {name}. Did you mean {near[0]}?")
@@ -88,6 +83,11 @@ class Settings:
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in self.renamed_settings:
+                [name] = with_current_names(type(self), {name: value}, 3)
+            object.__setattr__(self, name, value)
+
         def __getattr__(self, name: str) -> object:
             if remedy := ATTRIBUTE_REMEDIES.get(name):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name}: {remedy}")
@@ -103,14 +103,13 @@ class Settings:
 def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     """Return the settings of a class, completed with defaults. Raises SettingError."""
     known = _model(cls).model_fields
-    settings = dict(settings)
-    unknown = list[str]()
-    for name in [name for name in settings if name not in known]:
-        if new_name := current_name(cls, name):
-            settings[new_name] = settings.pop(name)
-            continue
-        default = "it may belong to the model, or to a mixin that this class does not include"
-        unknown.append(f"unknown setting {name}: {advice(SETTING_REMEDIES, name, known, default)}")
+    settings = with_current_names(cls, settings, 4)
+    default = "it may belong to the model, or to a mixin that this class does not include"
+    unknown = [
+        f"unknown setting {name}: {advice(SETTING_REMEDIES, name, known, default)}"
+        for name in settings
+        if name not in known
+    ]
     if unknown:
         raise SettingError(f"{cls.__name__}: {'; '.join(unknown)}")
     try:
@@ -121,16 +120,20 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     raise SettingError(f"{cls.__name__}: {name}: {VALUE_REMEDIES.get(name, problem['msg'])}")
 
 
-def current_name(cls: type, name: str) -> str | None:
-    """Return the new name of a renamed setting, with a DeprecationWarning, or None."""
-    for base in cls.__mro__:
-        renamed: Mapping[str, str] = vars(base).get("renamed_settings", {})
-        if name in renamed:
-            remedy = f"deprecated and will be removed in 1.1: use {renamed[name]}"
-            message = f"{cls.__name__}: the setting {name} is {remedy}"
-            warnings.warn(message, DeprecationWarning, stacklevel=4)
-            return renamed[name]
-    return None
+def with_current_names(cls: Any, settings: dict[str, Any], stacklevel: int) -> dict[str, Any]:
+    """Return settings without deprecated names, each of which produces a DeprecationWarning.
+
+    Raises SettingError for two names of the same setting.
+    """
+    current = dict(settings)
+    for name, new_name in cls.renamed_settings.items():
+        if name in settings and name not in cls.__signature__.parameters:
+            if new_name in settings:
+                raise SettingError(f"{cls.__name__}: {name} is now {new_name}: remove {name}")
+            message = f"the setting {name} is deprecated and will be removed in 1.1: use {new_name}"
+            warnings.warn(message, DeprecationWarning, stacklevel)
+            current[new_name] = current.pop(name)
+    return current
 
 
 def settings_of(settings: Settings) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def test_modules_in_error_messages_define_the_imported_names():
 def test_names_of_other_libraries_do_not_exist_in_agentloop():
     for words, names in {
         vocabulary.ATTRIBUTE_WORDS: set(dir(agent())),
-        IMPORT_WORDS: {*agentloop.__all__, *agentloop.RENAMED, *agentloop.RECIPES},
+        IMPORT_WORDS: {*agentloop.__all__, *agentloop.RENAMED},
     }.items():
         other_names = " ".join(words.splitlines()[::2]).split()
         assert not names & {*other_names}

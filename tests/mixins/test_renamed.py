@@ -8,6 +8,7 @@ import pytest
 
 import agentloop
 from agentloop import Agent, InstructionFiles, MessageQueue, ScriptedModel, Session
+from agentloop.settings import SettingError
 from agentloop.toolkits.subagent import SubAgents
 
 RENAMED = {
@@ -65,6 +66,54 @@ def test_renamed_settings_of_several_mixins_work_in_one_class(tmp_path):
     new = boss.instruction_files, boss.instruction_dir, boss.instruction_tokens
     assert new == (["a.md"], tmp_path, 9)
     assert (boss.max_sub_agent_depth, boss.max_sub_agents, boss.cancel_timeout) == (2, 1, 3)
+
+
+def test_the_warning_about_a_renamed_setting_names_the_line_that_uses_the_setting():
+    def construct():
+        InstructionFiles(llm=ScriptedModel(), memory=["a.md"])
+
+    def fork():
+        InstructionFiles(llm=ScriptedModel()).fork(memory=["a.md"])
+
+    def assign():
+        InstructionFiles(llm=ScriptedModel()).memory = ["a.md"]
+
+    def derive():
+        type("Mine", (InstructionFiles,), {"memory": ["a.md"]})
+
+    for use in (construct, fork, assign, derive):
+        with pytest.warns(DeprecationWarning, match="memory") as warnings:
+            use()
+        [warning] = warnings
+        assert warning.filename == __file__
+        assert warning.lineno == use.__code__.co_firstlineno + 1
+
+
+def test_both_names_of_a_setting_are_an_error_that_contains_both():
+    both = {"instruction_files": ["new.md"], "memory": ["old.md"]}
+    with pytest.raises(SettingError, match="memory is now instruction_files"):
+        InstructionFiles(llm=ScriptedModel(), **both)
+    with pytest.raises(SettingError, match="memory is now instruction_files"):
+        InstructionFiles(llm=ScriptedModel()).fork(**both)
+    with pytest.raises(SettingError, match="memory is now instruction_files"):
+        type("Mine", (InstructionFiles,), both)
+
+
+def test_an_assignment_to_a_renamed_setting_changes_the_setting(tmp_path):
+    agent = InstructionFiles(llm=ScriptedModel(), instruction_dir=tmp_path)
+    with pytest.warns(DeprecationWarning, match="use instruction_files"):
+        agent.memory = ["new.md"]
+    assert agent.instruction_files == agent.fork().instruction_files == ["new.md"]
+
+
+def test_a_subclass_may_have_its_own_setting_with_a_deprecated_name():
+    class Mine(InstructionFiles):
+        memory: str = "none"
+
+    agent = Mine(llm=ScriptedModel(), memory="vectors")
+    agent.memory += " and graphs"
+    assert agent.memory == agent.fork().memory == "vectors and graphs"
+    assert agent.instruction_files == InstructionFiles.instruction_files
 
 
 def test_renamed_methods_of_instruction_files_warn(tmp_path):
