@@ -49,6 +49,7 @@ class Settings:
     renamed_settings = MappingProxyType[str, str]({})  # deprecated names, and their successors
 
     __signature__ = Signature()  # for `help` and `inspect.signature`
+    __renamed__ = renamed_settings  # of the class and its bases
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Collect the settings of all bases. Raises TypeError for a mistyped setting."""
@@ -58,7 +59,7 @@ class Settings:
         for base in reversed(cls.__mro__):
             known += [name for name in get_annotations(base) if name[0] != "_"]
             renamed |= vars(base).get("renamed_settings", {})
-        cls.renamed_settings = MappingProxyType(renamed)
+        cls.__renamed__ = MappingProxyType(renamed)
         parameters = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
             for name in dict.fromkeys(known)
@@ -84,7 +85,7 @@ class Settings:
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __setattr__(self, name: str, value: object) -> None:
-            if name in self.renamed_settings:
+            if name in self.__renamed__:
                 [name] = with_current_names(type(self), {name: value}, 3)
             object.__setattr__(self, name, value)
 
@@ -126,7 +127,7 @@ def with_current_names(cls: Any, settings: dict[str, Any], stacklevel: int) -> d
     Raises SettingError for two names of the same setting.
     """
     current = dict(settings)
-    for name, new_name in cls.renamed_settings.items():
+    for name, new_name in cls.__renamed__.items():
         if name in settings and name not in cls.__signature__.parameters:
             if new_name in settings:
                 raise SettingError(f"{cls.__name__}: {name} is now {new_name}: remove {name}")

@@ -126,17 +126,32 @@ def test_renamed_methods_of_instruction_files_warn(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "recipe"),
+    ("module", "recipe"),
     [
-        ("channels", "Channels", "channels"),
-        ("meter", "Meter", "cache_monitor"),
-        ("offload", "Offload", "offload"),
-        ("repetition", "Repetition", "loop_detection"),
+        ("mixins.channels", "channels"),
+        ("mixins.log", "print_a_run"),
+        ("mixins.meter", "cache_monitor"),
+        ("mixins.offload", "offload"),
+        ("mixins.repetition", "loop_detection"),
+        ("models.replay", "record_and_replay"),
     ],
 )
-def test_the_import_error_of_a_removed_mixin_names_the_recipe(module, name, recipe):
+def test_the_import_error_of_a_removed_module_names_the_recipe(module, recipe):
     with pytest.raises(ImportError, match=rf"examples/recipes/{recipe}\.py"):
-        import_module(f"agentloop.mixins.{module}")
+        import_module(f"agentloop.{module}")
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("Channels", "channels"),
+        ("Meter", "cache_monitor"),
+        ("Offload", "offload"),
+        ("Repetition", "loop_detection"),
+        ("ReplayModel", "record_and_replay"),
+    ],
+)
+def test_the_import_error_of_a_removed_class_names_the_recipe(name, recipe):
     with pytest.raises(ImportError, match=rf"examples/recipes/{recipe}\.py"):
         getattr(agentloop, name)
 
