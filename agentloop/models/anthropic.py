@@ -23,7 +23,6 @@ from ..messages import (
     ImagePart,
     Message,
     Part,
-    SystemMessage,
     TextPart,
     ToolCall,
     ToolChoice,
@@ -54,6 +53,7 @@ from .wire import (
     rewrite_schema,
     split_exchanges,
     stop_reason,
+    system_texts,
     wire_id,
     wire_name,
     write_content,
@@ -411,9 +411,9 @@ class ChatAnthropic(HTTPModel):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        system = "\n\n".join(m.content for m in messages if isinstance(m, SystemMessage))
+        system = "\n\n".join(system_texts(messages))
         messages = from_user(messages)
-        older = split_exchanges(messages)[:-RECENT] or [0]
+        older = [0, *split_exchanges(messages)[1:-RECENT]]
         newest = write_anthropic_messages(messages[older[-1] :])
         declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
         # deferred tools precede the others, because they cannot have the cache mark of the last

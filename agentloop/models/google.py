@@ -20,7 +20,6 @@ from ..messages import (
     Citation,
     Message,
     Part,
-    SystemMessage,
     TextPart,
     ToolCall,
     ToolChoice,
@@ -47,6 +46,7 @@ from .wire import (
     rewrite_schema,
     split_exchanges,
     stop_reason,
+    system_texts,
     wire_name,
     write_content,
 )
@@ -66,7 +66,7 @@ GOOGLE_STOP_REASONS = {
 }
 # schema keywords that Gemini does not support
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
-CALLING: dict[str, JSON] = {"auto": {}, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
+CALLING = {"auto": None, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 EMPTY_PART: JSON = {"text": "(empty)"}  # for the first turn, which must be the user's
 UNSIGNED = "skip_thought_signature_validator"  # accepted by the API for calls of other models
 
@@ -337,7 +337,7 @@ class ChatGoogle(HTTPModel):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        system = [{"text": m.content} for m in messages if isinstance(m, SystemMessage)]
+        system = [{"text": text} for text in system_texts(messages)]
         declared = [
             declare(tool, "google", {"parametersJsonSchema": write_schema(tool.parameters)})
             for tool in tools
@@ -347,9 +347,7 @@ class ChatGoogle(HTTPModel):
         if declared:
             all_tools.insert(0, {"functionDeclarations": declared})
             one_tool: JSON = {"mode": "ANY", "allowedFunctionNames": [tool_choice]}
-            calling = CALLING.get(tool_choice, one_tool)
-            if calling:
-                tool_config["functionCallingConfig"] = calling
+            tool_config["functionCallingConfig"] = CALLING.get(tool_choice, one_tool)
             # required by Gemini for the combination of functions and provider tools, unknown to
             # Vertex AI
             if self.provider_tools and "publishers" not in self.api_version:
@@ -360,7 +358,7 @@ class ChatGoogle(HTTPModel):
             "contents": encode_exchanges(messages, bounds, "google", write_google_messages),
             "generationConfig": self._config() or None,
             "tools": all_tools or None,
-            "toolConfig": tool_config or None,
+            "toolConfig": drop_none(tool_config) or None,
         }
         if system:
             body["systemInstruction"] = {"parts": system}

@@ -213,6 +213,11 @@ def encode_exchanges(
     return Encoded([b"[", *pieces[1:], b"]"])
 
 
+def system_texts(messages: Sequence[Message]) -> list[str]:
+    """Return the texts of the system messages."""
+    return [message.content for message in messages if isinstance(message, SystemMessage)]
+
+
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages that start with the user after the system prompt, as some APIs require."""
     first = next((one for one in messages if not isinstance(one, SystemMessage)), None)
