@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Annotated, cast
 from weakref import WeakValueDictionary
@@ -40,6 +40,7 @@ from ..run import ANSWERED
 from ..tools import Tool, tool
 
 Parent = Annotated[Loop, Depends(current_agent)]
+HOW_TO_APPROVE = "set an approval_callback, or approval_rules that allow the call, on the sub-agent"
 Call = Annotated[ToolCall, Depends(current_call)]
 
 
@@ -85,12 +86,13 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     def report(record: Record) -> None:
         parent.record(SubAgentRecord(call.id, name, to_dict(record)))
 
+    cls: type = type(agent)
     listeners = [*agent.listeners]
     if parent.listened:
         listeners.append(pass_on)
     child = agent.fork(
         at=0,
-        cls=sub_agent_class(type(agent)),
+        cls=sub_agent_class(cls),
         parent=parent,
         depth=depth,
         deepest=deepest,
@@ -108,7 +110,11 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
                 await hooks.fire_hooks("SubagentStop", {"agent_type": name})
     if result.stop_reason in ANSWERED:
         return str(result)
-    raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
+    problem = f"{name} ended without an answer: {result.stop_reason}. {result.text}"
+    if result.stop_reason == "needs_approval":
+        names = ", ".join(call.name for call in result.pending)
+        problem += f"{names} requires approval: {HOW_TO_APPROVE}"
+    raise ToolError(problem)
 
 
 # Enforces `max_sub_agents`, by `id(parent)`. Entries exist while a sub-agent runs or waits.
@@ -141,15 +147,11 @@ class SubAgent(Loop):
         return reply
 
 
-_classes = dict[type[Loop], type[SubAgent]]()  # by the class of the agent
-
-
-def sub_agent_class(cls: type[Loop]) -> type[SubAgent]:
+@cache
+def sub_agent_class(cls: type) -> type[SubAgent]:
     """Return a subclass with `SubAgent` before the base `Loop`, to intercept all requests."""
-    if cls not in _classes:
-        bases = (SubAgent,) if cls is Loop else (cls, SubAgent)
-        _classes[cls] = cast(type[SubAgent], type(cls.__name__, bases, {}))
-    return _classes[cls]
+    bases = (SubAgent,) if cls is Loop else (cls, SubAgent)
+    return cast(type[SubAgent], type(cls.__name__, bases, {}))
 
 
 @dataclass(frozen=True)
