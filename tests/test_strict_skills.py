@@ -2,7 +2,14 @@
 
 import pytest
 
-from agentloop import Agent, ScriptedModel, ToolCall, assert_prefix_stable
+from agentloop import (
+    Agent,
+    ScriptedModel,
+    ToolCall,
+    ToolStart,
+    assert_prefix_stable,
+    tool,
+)
 from agentloop.models.scripted import call
 from agentloop.toolkits.skills import discover_skills
 
@@ -61,6 +68,20 @@ async def test_a_skill_stays_active_in_a_continued_run_and_in_a_fork(folder):
         await reader.run()
         assert reader.fold(recipe.ActiveSkill).name == "pdf"
         assert results(reader)[-1].startswith("Denied")
+
+
+async def test_an_interrupted_call_that_the_skill_denies_has_an_unknown_outcome(folder):
+    again = tool("Send", idempotent=True, name="send")(lambda: "sent")
+    llm = ScriptedModel([call("send"), LOAD], "ok")
+    agent = Strict(llm=llm, tools=[again], skills=discover_skills(folder))
+    await agent.run("x")
+    at = next(n for n, record in enumerate(agent.log) if isinstance(record, ToolStart))
+    loaded = [record for record in agent.log if getattr(record, "tool_name", "") == "skill"]
+    agent.log.replace([*agent.log[: at + 1], *loaded])  # a crash during the first call
+    agent.llm = ScriptedModel("ok")
+    await agent.run()
+    assert "outcome is unknown" in results(agent)[0]
+    assert "Denied" in results(agent)[0]
 
 
 async def test_a_skill_loaded_with_double_encoded_arguments_is_active(folder):

@@ -28,6 +28,7 @@ from agentloop.toolkits.skills import Skill, Skills, discover_skills
 from agentloop.transcript import Fold, Records
 
 NOT_ALLOWED = "Denied. While the skill {} is active, only these tools can be called: {}."
+UNKNOWN = "This call had started, its outcome is unknown, and it may not run again. "
 # matches the names in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
 NAMES = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
@@ -50,6 +51,8 @@ class StrictSkills(Skills):
                 allowed = [*names, "skill", *self.skill_exempt]
                 if call.name.lower() not in [name.lower() for name in allowed]:
                     reason = NOT_ALLOWED.format(active, ", ".join(allowed))
+                    if self.conversation.state_of(call).start:  # interrupted by a crash
+                        return call.answer(UNKNOWN + reason, is_error=True, origin="sealed")
                     return call.answer(reason, is_error=True, origin="denied")
         return await super().call_tool(call)
 
