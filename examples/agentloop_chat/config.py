@@ -137,24 +137,28 @@ def remembered_model() -> LocalModel | None:
     return None
 
 
+def configured_provider(config: Config) -> Provider | None:
+    """Return the provider of the settings, or of the first variable that is set."""
+    if config.provider:
+        return config.provider
+    if config.base_url:
+        return "openai"
+    return next((KEYS[key] for key in KEYS if os.environ.get(key)), None)
+
+
 def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTPModel, str | None]:
     """Return the model and its host. Raises ValueError if no provider is configured.
 
     pick: prompts the user to select an option. Without a configured model, the user selects a model
         of a local server once.
     """
-    providers = [KEYS[key] for key in KEYS if os.environ.get(key)]
-    if config.base_url:
-        providers = ["openai"]
-    if config.provider:
-        providers = [config.provider]
-    if not providers and (selected := remembered_model() or select_model(pick)):
+    provider = configured_provider(config)
+    if not provider and (selected := remembered_model() or select_model(pick)):
         config.base_url, name = selected
         config.model = config.model or name
-        providers = ["openai"]
-    if not providers:
+        provider = "openai"
+    if not provider:
         raise ValueError(NO_MODEL)
-    provider = providers[0]
     llm = KINDS[provider](config.model or DEFAULT_MODELS[provider], base_url=config.base_url)
     return llm, urlsplit(llm.base_url or "").hostname
 

@@ -100,24 +100,32 @@ class RenderedChat(Chat):
             case events.ToolCallEvent("ask_user"):
                 self.markdown(question_text(event.args))
             case events.ToolCallEvent():
-                what, file = arguments_of(event.args), None
-                if event.tool in EDITS:
-                    what = str(event.args.get("path"))
-                    if event.tool_call_id not in self.previewed:
-                        file = File(self.root / what)
-                self.calls[event.tool_call_id] = f"{event.tool} {what}", file
+                self.begin_call(event)
             case events.ToolResultEvent():
-                line, file = self.calls.pop(event.tool_call_id, (event.tool, None))
-                self.terminal.line(f"* {line}", RED if event.is_error else CYAN)
-                if file and not event.is_error:
-                    self.console.print(self.fold_lines(self.diff(file.text, file.read()), line))
-                else:
-                    self.fold(event.result, line)
+                self.show_result(event)
             case events.CompactionEvent():
                 self.note("Summarized:")
                 self.markdown(event.summary)
             case _:
                 pass
+
+    def begin_call(self, call: events.ToolCallEvent) -> None:
+        """Add a call to the running calls, with the file that the call changes."""
+        what, file = arguments_of(call.args), None
+        if call.tool in EDITS:
+            what = str(call.args.get("path"))
+            if call.tool_call_id not in self.previewed:
+                file = File(self.root / what)
+        self.calls[call.tool_call_id] = f"{call.tool} {what}", file
+
+    def show_result(self, result: events.ToolResultEvent) -> None:
+        """Display a call with its result, or with the changes of its file."""
+        line, file = self.calls.pop(result.tool_call_id, (result.tool, None))
+        self.terminal.line(f"* {line}", RED if result.is_error else CYAN)
+        if file and not result.is_error:
+            self.console.print(self.fold_lines(self.diff(file.text, file.read()), line))
+        else:
+            self.fold(result.result, line)
 
     def running(self) -> list[str]:
         """Return lines for running calls, recent output, and background commands."""
