@@ -356,5 +356,6 @@ def test_a_log_entry_may_have_the_name_of_a_nested_object():
 
 
 def test_the_error_for_a_record_type_of_the_same_name_contains_both_classes():
-    with pytest.raises(TypeError, match=r"program\.User'.*agentloop\.messages\.User.*rename User"):
+    own = UserMessage.__module__  # also in a bundle
+    with pytest.raises(TypeError, match=rf"program\.User'.*{own}\.User.*rename User"):
         type("User", (UserMessage,), {"__module__": "program", "__qualname__": "User"})
