@@ -66,6 +66,9 @@ class Priced(Loop):
     prices: a `Price` by model name. By default, models at a local address are free, as is a
         ScriptedModel with its default name; other prices are provided by the package genai-prices,
         if installed. Override `price` for different pricing.
+
+    The first price from genai-prices imports the package, which takes up to 0.1 seconds. Servers
+    avoid this delay of their first reply with `import genai_prices` at the start.
     """
 
     prices: Mapping[str, Price] | None = None

@@ -84,6 +84,8 @@ class MCPError(Exception):
         return f"MCP server {self.server!r}: {self.reason}; stderr: {self.stderr or 'empty'}"
 
 
+# ---- configuration
+
 # Keys of other programs, and the corresponding settings. Keys that map to "" are ignored, because
 # `Approval` decides which tools require approval. Sources: the documentation of these programs on
 # MCP.
@@ -150,6 +152,9 @@ class _File(StrictConfig):
     mcpServers: dict[str, MCPConfig]
 
 
+# ---- tools
+
+
 class MCPTool(Tool):
     """A tool of a server, named `server__tool`. Invalid names are changed, and end with a hash.
 
@@ -201,6 +206,20 @@ class MCPTool(Tool):
         A subclass that answers questions overrides this method and `elicitation_callback`.
         """
         return await self.server.client.call_tool(self.own_name, args)
+
+
+def as_part(block: Any) -> TextPart | ImagePart:
+    """Convert a content block: to its text, its image, or otherwise its fields as JSON."""
+    block = getattr(block, "resource", block)
+    data = getattr(block, "data", getattr(block, "blob", ""))
+    if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
+        return ImagePart(data=b64decode(data), media_type=block.mime_type)
+    if hasattr(block, "text"):
+        return TextPart(block.text)
+    return TextPart(block.model_dump_json(exclude={"data", "blob"}, exclude_none=True))
+
+
+# ---- servers
 
 
 class MCPServer:
@@ -369,7 +388,7 @@ def refuses_older(error: BaseException) -> bool:
     return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
 
 
-# ---- connections: messages are bounded before the package converts their content to objects
+# ---- the bounds of messages, applied before the package converts their content to objects
 
 
 class Messages:
@@ -438,6 +457,9 @@ def checked_tool(definition: JSON) -> JSON:
     methods.validate_server_result("tools/list", "2025-11-25", {"tools": [definition]})
     TypeAdapter(type_of(schema))
     return definition
+
+
+# ---- the transport over stdio
 
 
 @asynccontextmanager
@@ -522,15 +544,7 @@ async def stop_process(process: asyncio.subprocess.Process) -> None:
     kill_group(process.pid)  # its child processes
 
 
-def as_part(block: Any) -> TextPart | ImagePart:
-    """Convert a content block: to its text, its image, or otherwise its fields as JSON."""
-    block = getattr(block, "resource", block)
-    data = getattr(block, "data", getattr(block, "blob", ""))
-    if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
-        return ImagePart(data=b64decode(data), media_type=block.mime_type)
-    if hasattr(block, "text"):
-        return TextPart(block.text)
-    return TextPart(block.model_dump_json(exclude={"data", "blob"}, exclude_none=True))
+# ---- the use of servers
 
 
 class MCPTools(Loop):
