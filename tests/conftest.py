@@ -1,5 +1,6 @@
 """Configuration of all tests: the hypothesis profile, and tests that need `AGENTLOOP_SLOW=1`."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -58,6 +59,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=slow)
         config.stash[left_out] = len(slow)
         items[:] = [item for item in items if not is_slow(item)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collections, which would traverse all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

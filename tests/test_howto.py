@@ -53,7 +53,13 @@ def run_commands(commands, folder):
 
 
 @pytest.mark.skipif(os.name != "posix" or not shutil.which("curl"), reason="requires bash and curl")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem == "fleet" else [])
+        for page in PAGES
+    ],
+)
 def test_every_block_of_a_page_has_the_documented_output(page, tmp_path):
     for package in NEEDS.get(page.stem, []):
         pytest.importorskip(package)

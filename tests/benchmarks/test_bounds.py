@@ -20,6 +20,8 @@ from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 
+from .. import SLOW
+
 MOST, MOST_PRUNED, MOST_BUDGET = 1.10, 1.10, 1.15
 # A cut ends at a turn. If a large turn precedes the cut, the remaining request may be shorter than
 # the smallest cached prefix, and is uncached until it has grown. The largest cost in 900 random
@@ -131,7 +133,7 @@ def turns_of(sizes, most):
 @example([(1_000, True, False)] * 14, 12_000, set())
 @example([(1_000, True, False)] * 14, 12_000, {11})
 @example(SHORTER_THAN_THE_CACHE, 12_000, {11})
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25 if SLOW else 5)
 def test_a_budget_has_a_bounded_cost_wherever_a_run_ends(rules, turns, budget, gaps):
     most = MOST_BUDGET
     if budget < 6 * rules.smallest_prefix:
@@ -147,7 +149,7 @@ def test_a_budget_has_a_bounded_cost_wherever_a_run_ends(rules, turns, budget, g
 @example([(20_000, False, False)] * 9, set())
 @example([(34_000, False, False)] * 7, set())
 @example([(45_000, False, False)] * 12, set())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12 if SLOW else 3)
 def test_an_agent_whose_window_is_unknown_has_a_bounded_cost(rules, turns, gaps):
     assert worst(Agent, turns, rules, gaps) <= MOST
 
@@ -157,6 +159,6 @@ def test_an_agent_whose_window_is_unknown_has_a_bounded_cost(rules, turns, gaps)
 @given(turns_of([50, 200, 500, 1_000, 2_000, 4_000, 8_000], 30))
 @example([(200, False, False)] * 30)
 @example([(1_000, False, False)] * 30)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15 if SLOW else 4)
 def test_pruning_has_a_bounded_cost_wherever_a_run_ends(rules, keep, turns):
     assert worst(Agent, turns, rules, keep=keep) <= MOST_PRUNED

@@ -150,10 +150,10 @@ class TestPromises:
         assert row.costs["Anthropic"] <= 0.80  # short runs save less
         assert max(row.values, row.lines) <= 0.005
 
+    @pytest.mark.slow
     @needs_tau2
     @pytest.mark.parametrize(
-        ("strategy", "most", "which"),
-        [(BUDGET, 0.70, "in a row"), pytest.param("Agent", 1.10, "", marks=pytest.mark.slow)],
+        ("strategy", "most", "which"), [(BUDGET, 0.70, "in a row"), ("Agent", 1.10, "")]
     )
     async def test_a_strategy_loses_at_most_half_a_percent_on_the_tasks_of_tau2(
         self, strategy, most, which

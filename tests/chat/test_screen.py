@@ -23,6 +23,7 @@ pytestmark = needs_tmux
 QUESTION = "or an instruction >"
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
 ROOTS = [os.getcwd(), os.path.join(os.getcwd(), "examples")]
+SET_GRACE = "import agentloop_chat.screen as screen\nscreen.GRACE = {}\n"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
@@ -30,12 +31,19 @@ PNG = base64.b64decode(
 
 @pytest.fixture
 def chat(tmp_path):
-    """Start a chat with a server that replays the turns, and wait for the prompt."""
+    """Start a chat with a server that replays the turns, and wait for the prompt.
+
+    grace: the seconds after the display of a question during which input belongs to a draft.
+    """
     with ExitStack() as opened:
 
-        def start(*turns, options=(), server=None, wait=True, **more):
+        def start(*turns, options=(), server=None, wait=True, grace=0.1, **more):
             server = server or opened.enter_context(HeldDouble(*turns))
+            settings = tmp_path / "settings"
+            settings.mkdir(exist_ok=True)
+            (settings / "sitecustomize.py").write_text(SET_GRACE.format(grace))
             more = {"cwd": tmp_path / "project", "home": tmp_path / "home"} | more
+            more = {"PYTHONPATH": os.pathsep.join([str(settings), *ROOTS])} | more
             for folder in (more["cwd"], more["home"]):
                 folder.mkdir(exist_ok=True)
             screen = Tmux("--base-url", server.base_url, "--model", "some-model", *options, **more)
@@ -234,7 +242,7 @@ def test_a_question_does_not_mention_a_draft_if_there_is_none(chat):
 
 def test_keys_typed_while_a_question_appears_belong_to_a_draft(chat, project):
     hold = threading.Event()
-    screen = chat(["wait ", hold, LEDGER], "done", "next answer")
+    screen = chat(["wait ", hold, LEDGER], "done", "next answer", grace=3)
     screen.enter("go", "wait")
     hold.set()
     screen.expect("│ echo ran >> ledger")

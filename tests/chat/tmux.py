@@ -57,7 +57,7 @@ class Tmux:
         end = time.monotonic() + SECONDS
         while (screen := self.screen()).count(text) < times:
             assert time.monotonic() < end, f"no {text!r} (x{times}) in:\n{screen}"
-            time.sleep(0.05)
+            time.sleep(0.02)
         return screen
 
     def type(self, text):

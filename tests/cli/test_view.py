@@ -142,7 +142,7 @@ def test_the_page_data_grows_linearly_with_the_turns():
             ]
         return sum(len(row.get("then", ())) for row in data_of(log, every=True)["rows"])
 
-    assert places(800) < 5 * places(200)
+    assert places(400) < 5 * places(100)
 
 
 def test_the_page_data_includes_the_cost_of_every_request():

@@ -24,13 +24,14 @@ from agentloop.messages import AssistantMessage, Summary, Usage, UserMessage
 from agentloop.mixins.compaction import LEFT_OUT, NAMES, SUMMARY_PROMPT, names_in
 from agentloop.models.scripted import assert_prefix_stable, call
 
-from .. import test_loop
+from .. import some, test_loop
 from ..test_loop import add, shown
 from . import read, summarizing, words
 
 SMALL = CompactionConfig(context_window=1000)
 LONG = AssistantMessage(words(1_125), usage=Usage(100, 10))
 CUT = AssistantMessage("cut", usage=Usage(100, 10), stop_reason="length")
+RATES = [0.4, 0.5, 0.8, 1.0, 1.2, 1.6, 2.0, 3.0]  # tokens of the provider per counted token
 
 
 def reads(first, end):
@@ -249,8 +250,10 @@ class TestCompaction(test_loop.TestLoop):
         assert_prefix_stable(agent.llm.requests, breaks=len(summaries(agent)))
         assert agent.usage == Usage()
 
-    @pytest.mark.parametrize("budget", [12_000, 48_000])
-    @pytest.mark.parametrize("rate", [0.4, 0.5, 0.8, 1.0, 1.2, 1.6, 2.0, 3.0])
+    @pytest.mark.parametrize(
+        ("rate", "budget"),
+        [*((rate, 12_000) for rate in RATES), *((rate, 48_000) for rate in some(RATES, 2))],
+    )
     async def test_a_budget_limits_the_tokens_counted_by_the_provider(self, rate, budget):
         llm = Metered(rate, *(call("read_page", n=n) for n in range(300)), "done")
         agent = Compaction(llm=llm, tools=[read_page], context_budget=budget, max_iterations=400)
