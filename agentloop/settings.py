@@ -130,7 +130,7 @@ def with_current_names(cls: Any, settings: dict[str, Any], stacklevel: int) -> d
     for name, new_name in cls.__renamed__.items():
         if name in settings and name not in cls.__signature__.parameters:
             if new_name in settings:
-                raise SettingError(f"{cls.__name__}: {name} is now {new_name}: remove {name}")
+                raise SettingError(f"{cls.__name__}: {name} is now {new_name}: set only {new_name}")
             message = f"the setting {name} is deprecated and will be removed in 1.1: use {new_name}"
             warnings.warn(message, DeprecationWarning, stacklevel)
             current[new_name] = current.pop(name)
