@@ -149,6 +149,15 @@ class Consent(Fold):
         elif isinstance(record, PlanApproved):
             self.has_plan = True
 
+    def allows(self, tool: Tool, arguments: JSON) -> bool:
+        """Return whether a standing approval covers these arguments."""
+        for mark in self.always:
+            is_same_tool = mark.tool.items() <= asdict(tool).items()  # older marks lack options
+            rule = Rule("allow", arguments=mark.arguments)
+            if is_same_tool and matches(rule, tool.name, arguments, {}):
+                return True
+        return False
+
 
 class Approval(Gate):
     """Executes only calls that a rule, the mode or a human reviewer allows.
@@ -300,9 +309,8 @@ class Approval(Gate):
         state = self.conversation.state_of(call)
         if state.decision and state.asked == call and state.state in ("pending", "denied"):
             return decided(judgment, state.decision)  # not requested again, and not started, since
-        for mark in self.fold(Consent).always:
-            if allows_always(mark, tool, arguments):
-                return replace(judgment, verdict=Verdict.ALLOW)
+        if self.fold(Consent).allows(tool, arguments):
+            return replace(judgment, verdict=Verdict.ALLOW)
         self.record(Ask(call.id, judgment.reason, call.name, call.arguments))
         if self.approval_callback is None:
             if self.defer_approval and not tool.external:
@@ -367,13 +375,6 @@ def decided(judgment: Judgment, decision: Decision) -> Judgment:
     """Return the judgment with a decision applied."""
     verdict = Verdict.ALLOW if decision.allowed else Verdict.DENY
     return replace(judgment, verdict=verdict, reason=decision.reason)
-
-
-def allows_always(mark: AlwaysAllow, tool: Tool, arguments: JSON) -> bool:
-    """Return whether a standing approval covers these arguments."""
-    is_same_tool = mark.tool.items() <= asdict(tool).items()  # an older mark has fewer options
-    rule = Rule("allow", arguments=mark.arguments)
-    return is_same_tool and matches(rule, tool.name, arguments, {})
 
 
 def matches(
