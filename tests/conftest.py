@@ -32,6 +32,11 @@ os.environ["SSL_CERT_FILE"] = str(Path(_folder.name, "one.pem"))
 Path(os.environ["SSL_CERT_FILE"]).write_text("".join(_one[:2]), encoding="utf-8")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest-xdist distribute small batches, because slow tests are adjacent."""
+    config.option.maxschedchunk = 40
+
+
 def is_slow(item: pytest.Item) -> bool:
     """Return whether a test is marked as slow, or is the loop's contract with a single mixin.
 

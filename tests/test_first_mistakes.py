@@ -221,6 +221,11 @@ def test_the_error_for_a_parameter_of_another_library_names_the_correct_paramete
     assert f"ChatOpenAI: unknown parameter {name}: " in str(caught.value)
 
 
+def test_of_several_unknown_parameters_an_error_names_the_same_one_in_every_process():
+    with pytest.raises(TypeError, match="unknown parameter unknown10: "):
+        openai(**{f"unknown{number}": 1 for number in range(10, 30)})
+
+
 @pytest.mark.parametrize("name", AGENT_ATTRIBUTES)
 def test_the_error_for_a_method_of_another_library_names_the_correct_method(name):
     with pytest.raises(AttributeError, match=f"Agent has no attribute {name}: ") as caught:

@@ -310,7 +310,7 @@ def chat_model(cls: type[Provider]) -> type[Provider]:
 
     @functools.wraps(set_fields)
     def check_names(self: HTTPModel, *args: Any, **settings: Any) -> None:
-        for name in settings.keys() - known.keys():
+        for name in sorted(settings.keys() - known.keys()):
             default = f"for a field of the API, use {self.fields_setting}={{{name!r}: ...}}"
             remedy = advice(PARAMETER_REMEDIES, name, known, default)
             raise TypeError(f"{type(self).__name__}: unknown parameter {name}: {remedy}")

@@ -86,7 +86,7 @@ def configured(options: argparse.Namespace) -> Config:
         with suppress(FileNotFoundError):
             text = file.read_text("utf-8")
         settings = tomllib.loads(text)
-        for name in settings.keys() - Config.model_fields:
+        for name in sorted(settings.keys() - Config.model_fields):
             near = get_close_matches(name, Config.model_fields, 1, 0.5) or Config.model_fields
             raise ValueError(f"{name}: unknown setting. Did you mean {', '.join(near)}?")
         config = Config(**settings)

@@ -433,6 +433,7 @@ def test_the_config_file_adds_web_access_and_a_sub_agent_that_only_reads(tmp_pat
 
 
 MISTAKES = {
+    "".join(f"unknown{number} = 1\n" for number in range(10, 30)): "unknown10: unknown setting",
     "modle = 1": "modle.*Did you mean model",
     'provider = "mistral"': "provider: Input should be 'openai', 'anthropic' or 'google'",
     "mcp =": "Invalid value",
