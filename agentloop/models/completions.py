@@ -345,8 +345,8 @@ class OpenAIChunks(Accumulator):
                 self._choice["finish_reason"] = finish
 
     def _add_delta(self, delta: JSON) -> None:
-        self.text(first_text(delta, "content", "refusal"))
         self.thinking(first_text(delta, *THOUGHTS))  # once: some servers send two fields
+        self.text(first_text(delta, "content", "refusal"))
         message = self._message
         for name, piece in drop_none(delta).items():
             if name in GROWING:

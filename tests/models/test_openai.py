@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from agentloop.common.records import dump_record, load_record
 from agentloop.errors import BadResponse
-from agentloop.events import ThinkingDeltaEvent
+from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
 from agentloop.messages import AssistantMessage, ToolCall, ToolMessage, Usage
 from agentloop.mixins.done import done_tool
 from agentloop.models.completions import strict_schema, write_openai_messages
@@ -328,6 +328,12 @@ def test_thinking_in_two_fields_is_emitted_once():
         whole.add(delta({"reasoning": piece, "reasoning_content": piece}))
     assert deltas == [ThinkingDeltaEvent("h"), ThinkingDeltaEvent("m")]
     assert LLM.read(whole.reply()).thinking == "hm"
+
+
+def test_thinking_is_emitted_before_the_text_of_the_same_delta():
+    deltas = []
+    LLM.chunks(deltas.append).add(delta({"content": "Yes.", "reasoning": "hm"}))
+    assert deltas == [ThinkingDeltaEvent("hm"), TextDeltaEvent("Yes.")]
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
