@@ -348,7 +348,9 @@ class OpenAIChunks(Accumulator):
         self.thinking(first_text(delta, *THOUGHTS))  # once: some servers send two fields
         self.text(first_text(delta, "content", "refusal"))
         message = self._message
-        for name, piece in drop_none(delta).items():
+        for name, piece in delta.items():
+            if piece is None:
+                continue
             if name in GROWING:
                 message[name] = message.get(name, "") + plain_text(piece)
             elif name == "tool_calls":
