@@ -25,6 +25,7 @@ async def play(agent):
 
 class TestCacheMonitor(test_loop.TestLoop):
     agent_class = CacheMonitor
+    largest_fork = 1100  # includes the dict of requests
 
     async def test_the_events_of_a_run_in_order(self):
         agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
