@@ -86,8 +86,8 @@ async def rehearse(workspace: Workspace, call: ToolCall) -> str:
     """Return the error that a write or an edit would cause, or "". Files remain unchanged."""
     twin = Workspace(workspace.root, dry_run=True)
     twin.seen = dict(workspace.seen)
-    for tool in (twin.write, twin.edit, twin.multi_edit):
-        if tool.name == call.name:
+    for tool in twin.tools:
+        if tool.name == call.name and not tool.read_only:
             try:
                 await tool.execute(tool.validate(call.arguments))
             except ToolError as error:

@@ -124,9 +124,7 @@ def remember_model(model: LocalModel) -> None:
     """Save the model that the user has selected, in a file of its own."""
     file = config_folder() / REMEMBERED
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(model), "utf-8")
-    part.replace(file)
+    file.write_text(json.dumps(model), "utf-8")
 
 
 def remembered_model() -> LocalModel | None:

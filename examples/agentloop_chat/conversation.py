@@ -80,8 +80,8 @@ class Chat:
     window: the size of the model's context window in tokens, if configured.
     settings: additional settings of the agent.
 
-    A method `do_x` implements the command /x: its argument is the text after the command, and its
-    docstring is the help text.
+    A method `do_x` implements the command /x, and its docstring is the help text. Its parameter, if
+    it has one, is the text after the command.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ class Chat:
 
     # ---- commands
 
-    async def do_new(self, rest: str) -> None:
+    async def do_new(self) -> None:
         """start a new session"""
         await self.use_session(self.agent.session and next(free_names(self.root)))
 
@@ -307,6 +307,8 @@ class Chat:
         if rest and len(matches) == 1:
             await self.use_session(matches[0].name)
         else:
+            if rest and not matches:
+                self.note(f"No other session has a name that starts with {rest}.")
             lines = [*map(described, matches or self.other_sessions())] or ["none"]
             self.terminal.say("\n".join(["Other sessions:", *lines]))
 
@@ -340,13 +342,13 @@ class Chat:
             self.agent.compaction = self.settings["compaction"] = compaction
         self.note(f"Model: {self.agent.llm.model}.")
 
-    async def do_compact(self, rest: str) -> None:
+    async def do_compact(self) -> None:
         """summarize the conversation now, and continue from the summary"""
         self.note("The model writes a summary ...")
         if not await self.agent.compact():
             self.note("No summary was written.")
 
-    async def do_context(self, rest: str) -> None:
+    async def do_context(self) -> None:
         """show the use of the context window, the tools, and the cost so far"""
         filled, parts = await self.meter()
         names = ", ".join(tool.name for tool in self.agent.toolset())

@@ -40,7 +40,8 @@ class RenderedChat(Chat):
     text: the incomplete Markdown of a reply.
     output: the recent output of a running command, or the recent thinking.
     drafted: number of characters of the calls that the model is writing.
-    calls: a line for every running call, and the file that the call changes, by call id.
+    calls: a line for every running call, and the file that the call changes with its text before the
+        change, by call id.
     previewed: ids of the calls whose changes were displayed in an approval request.
     ended: ids of the background commands whose end was displayed.
     folded: texts that were displayed only in part, with titles.
@@ -50,7 +51,7 @@ class RenderedChat(Chat):
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.text = self.output = self.mode = ""
         self.drafted = 0
-        self.calls: dict[str, tuple[str, File | None]] = {}
+        self.calls: dict[str, tuple[str, Path | None, str]] = {}
         self.previewed = set[str]()
         self.ended = set[str]()
         self.folded = list[tuple[str, str]]()
@@ -115,21 +116,22 @@ class RenderedChat(Chat):
         if call.tool in EDITS:
             what = str(call.args.get("path"))
             if call.tool_call_id not in self.previewed:
-                file = File(self.root / what)
-        self.calls[call.tool_call_id] = f"{call.tool} {what}", file
+                file = self.root / what
+        before = text_of(file) if file else ""
+        self.calls[call.tool_call_id] = f"{call.tool} {what}", file, before
 
     def show_result(self, result: events.ToolResultEvent) -> None:
         """Display a call with its result, or with the changes of its file."""
-        line, file = self.calls.pop(result.tool_call_id, (result.tool, None))
+        line, file, before = self.calls.pop(result.tool_call_id, (result.tool, None, ""))
         self.terminal.line(f"* {line}", RED if result.is_error else CYAN)
         if file and not result.is_error:
-            self.console.print(self.fold_lines(self.diff(file.text, file.read()), line))
+            self.console.print(self.fold_lines(self.diff(before, text_of(file)), line))
         else:
             self.fold(result.result, line)
 
     def running(self) -> list[str]:
         """Return lines for running calls, recent output, and background commands."""
-        lines = [f"* {line}" for line, _ in self.calls.values()]
+        lines = [f"* {line}" for line, *_ in self.calls.values()]
         room = self.terminal.width - 2
         lines += [f"  {line[-room:]}" for line in self.output.splitlines()[-3:]]
         for id, (task, _) in self.shell.background.items():
@@ -151,7 +153,7 @@ class RenderedChat(Chat):
     def show_incomplete(self) -> None:
         """Display incomplete text, calls and output."""
         self.markdown(self.text)
-        for line, _ in self.calls.values():
+        for line, *_ in self.calls.values():
             self.terminal.line(f"* {line}  (interrupted)", RED)
         self.fold(self.output, "interrupted")
         if self.calls and self.output:
@@ -163,7 +165,8 @@ class RenderedChat(Chat):
         """Return Markdown as rendered for this terminal."""
         with self.console.capture() as capture:
             self.console.print(Markdown(safe(text), hyperlinks=False))
-        return capture.get().strip("\n")
+        # a narrower terminal would wrap padded lines
+        return re.sub("(?m) +$", "", capture.get().strip("\n"))
 
     def markdown(self, text: str) -> None:
         """Print Markdown."""
@@ -226,7 +229,7 @@ class RenderedChat(Chat):
 
     def preview(self, tool: str, args: dict[str, Any]) -> Text:
         """Return the changes that a write or an edit with validated arguments will make."""
-        before = after = File(self.root / args["path"]).text
+        before = after = text_of(self.root / args["path"])
         if tool == "write":
             after = args["content"]
         else:
@@ -263,16 +266,9 @@ class RenderedChat(Chat):
         self.console.print(Panel(text, title=Text(one_line(title)), subtitle=subtitle or None))
 
 
-class File:
-    """A file, and its text before a change."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.text = self.read()
-
-    def read(self) -> str:
-        """Return the current text, which is empty for a missing file."""
-        return self.path.read_text("utf-8", "replace") if self.path.is_file() else ""
+def text_of(file: Path) -> str:
+    """Return the text of a file, which is empty for a missing file."""
+    return file.read_text("utf-8", "replace") if file.is_file() else ""
 
 
 def split_blocks(text: str) -> tuple[str, str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from inspect import signature
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from select import select
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from prompt_toolkit import PromptSession
@@ -27,7 +28,6 @@ from prompt_toolkit.formatted_text import (
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
-from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
@@ -49,11 +49,13 @@ ALWAYS = ("a", "always")
 NO = ("n", "no")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
-REDRAW_PAUSE = 40  # pause between redraws, in multiples of a redraw's duration
+REDRAW_PAUSE = 40  # pause between redraws, in multiples of the duration of rendering
 # Variables set by terminals that truncate rows when they become narrower, instead of wrapping rows
 TRUNCATING = ("XTERM_VERSION", "STY")
 TYPED_AHEAD = 20  # number of keys that a user may type while the chat is busy
+PASTE_GAP = 0.1  # maximum seconds between two parts of an unmarked paste
 MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds
+RESIZE_PAUSE = 0.3  # seconds without a change that end a series of resizes; tmux reports after 0.25
 KEYS = """\
 Ctrl-D    exit (also: Ctrl-C twice)
 !COMMAND  run a shell command, and add its output to the conversation
@@ -92,7 +94,8 @@ class Screen(RenderedChat):
         self.status = ""
         self.label = ""  # the label of the open question
         self.is_pasted = False  # whether the prompt contains an unmarked paste
-        self.render_began = self.render_seconds = 0.0
+        self.render_seconds = 0.0  # duration of rendering the live area
+        self.last_width = self.terminal.width  # of the drawn rows
         # times of the question's display, and of the first key of the text in the prompt, or 0
         self.asked_at = self.typed_at = 0.0
         self.commands = {
@@ -113,13 +116,13 @@ class Screen(RenderedChat):
             erase_when_done=True,
             enable_suspend=True,
         )
+        self.app = self.session.app
         area = Window(FormattedTextControl(self.below), dont_extend_height=True)
         layout = HSplit([area, self.session.layout.container])
-        self.session.app.layout = Layout(layout, self.session.layout.current_window)
+        self.app.layout = Layout(layout, self.session.layout.current_window)
         self.buffer = self.session.default_buffer
         self.buffer.on_text_changed += self.begin_text
-        self.session.app.after_render += self.end_render
-        self.renderer = self.session.app.renderer
+        self.renderer = self.app.renderer
         self.erase_rows = self.renderer.erase
         vars(self.renderer)["erase"] = self.erase
 
@@ -160,8 +163,7 @@ class Screen(RenderedChat):
     async def read(self) -> None:
         """Read input until the user exits."""
         while True:  # in a dumb terminal, a prompt ends after every line
-            typed = await self.session.prompt_async()
-            self.buffer.text = typed
+            self.buffer.text = await self.session.prompt_async()
             self.enter()
 
     async def tick(self) -> None:
@@ -173,13 +175,8 @@ class Screen(RenderedChat):
             if not self.status or (self.work and live != rendered):
                 rendered = live
                 self.status, _ = await self.meter()
-                self.session.app.invalidate()
-            pause = REDRAW_PAUSE * self.render_seconds
-            await asyncio.sleep(min(max(pause, MIN_PAUSE), MAX_PAUSE))
-
-    def end_render(self, _: object) -> None:
-        """Record the duration of a redraw."""
-        self.render_seconds = monotonic() - self.render_began
+                self.app.invalidate()
+            await asyncio.sleep(min(max(REDRAW_PAUSE * self.render_seconds, MIN_PAUSE), MAX_PAUSE))
 
     def erase(self, **options: Any) -> None:
         """Erase the prompt and the live area, whose rows a narrower terminal has wrapped.
@@ -188,24 +185,30 @@ class Screen(RenderedChat):
         """
         drawn, output = self.renderer.last_rendered_screen, self.session.output
         if drawn and not any(map(os.environ.get, TRUNCATING)):
-            above = drawn.get_cursor_position(self.session.app.layout.current_window).y
-            columns = [last_column(drawn.data_buffer[y]) for y in range(above)]
+            # the terminal would process the next change before the output for the current width
+            while (width := self.terminal.width) != self.last_width:
+                self.last_width = width
+                sleep(RESIZE_PAUSE)
+            cursor = drawn.get_cursor_position(self.app.layout.current_window)
+            rows = cursor.x // width
+            for row in [drawn.data_buffer[y] for y in range(cursor.y)]:
+                used = (x for x in row if row[x].char != " " or "bg:" in row[x].style)
+                rows += max(used, default=0) // width + 1
             output.write_raw("\r")
-            for column in columns:
-                for _ in range(column // self.terminal.width + 1):
-                    output.erase_end_of_line()
-                    output.cursor_up(1)
-            output.cursor_down(above)
+            for _ in range(rows):
+                output.erase_end_of_line()
+                output.cursor_up(1)
+            output.cursor_down(cursor.y)
         self.erase_rows(**options)
 
     def below(self) -> StyleAndTextTuples:
         """Return the live area in few fragments. ANSI creates a fragment per character."""
-        self.render_began = monotonic()
         runs = groupby(to_formatted_text(ANSI(self.live_area())), itemgetter(0))
         return [(style, fragment_list_to_text([*run])) for style, run in runs]
 
     def live_area(self) -> str:
         """Render the live area: incomplete text, running calls, queue, status line."""
+        began = monotonic()
         lines = self.running()
         if self.question and self.buffer.text and not self.is_answering:
             lines += ["A question awaits your answer. Send or delete this text first."]
@@ -218,6 +221,7 @@ class Screen(RenderedChat):
         newest = last_lines(self.text, self.console.height)
         # only the last lines, which fit on the screen
         lines = ["", *self.rendered(newest).splitlines(), *lines][6 - self.console.height :]
+        self.render_seconds = monotonic() - began
         return "\n".join(lines)
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
@@ -290,11 +294,11 @@ class Screen(RenderedChat):
     def keys(self) -> KeyBindings:
         """Return the key bindings."""
         keys = KeyBindings()
-        busy = Condition(lambda: bool(self.work))
-        edits = Condition(lambda: bool(self.queue) and not self.buffer.text)
         keys.add("enter", filter=~is_searching)(self.enter)
-        keys.add("escape", filter=busy, eager=True)(self.escape)
-        keys.add("up", filter=edits)(self.edit_queued)
+        keys.add("escape", filter=Condition(lambda: bool(self.work)), eager=True)(self.escape)
+        keys.add("up", filter=Condition(lambda: bool(self.queue) and not self.buffer.text))(
+            self.edit_queued
+        )
         keys.add("c-c", filter=~is_searching)(self.stop)
         keys.add("c-o")(self.unfold)
         keys.add("c-x", "c-e")(self.open_editor)
@@ -319,7 +323,7 @@ class Screen(RenderedChat):
         """Process the typed text."""
         text = self.buffer.text.strip()
         if self.is_pasting():
-            self.buffer.newline()
+            self.buffer.insert_text("\n" + self.pastes.fold(self.arrived_text()))
             self.is_pasted = True
         elif text in EXITS:
             self.clear(append_to_history=True)
@@ -342,10 +346,21 @@ class Screen(RenderedChat):
 
     def is_pasting(self) -> bool:
         """Return whether many keys have arrived already: a paste that the terminal does not mark."""
-        keys = self.session.app.key_processor.input_queue
-        if self.is_pasted:  # a long paste is read in parts
-            return bool(keys or select([self.session.input.fileno()], [], [], 0)[0])
-        return len(keys) > TYPED_AHEAD
+        keys = self.app.key_processor.input_queue
+        return len(keys) > (0 if self.is_pasted else TYPED_AHEAD)
+
+    def arrived_text(self) -> str:
+        """Return the text of the keys that have arrived, up to a report of the terminal.
+
+        Processing each key separately would take longer for every additional line.
+        """
+        keys, stdin = self.app.key_processor.input_queue, self.session.input
+        while select([stdin.fileno()], [], [], PASTE_GAP)[0] and (new := stdin.read_keys()):
+            keys.extend(new)
+        text = ""
+        while keys and (keys[0].data >= " " or keys[0].data in "\r\n\t"):
+            text += keys.popleft().data
+        return text.replace("\r", "\n")
 
     def take_next(self) -> None:
         """Start the first entry of the queue unless other work is in progress."""
@@ -420,19 +435,26 @@ class Screen(RenderedChat):
         self.drafts[text] = typed
         name, _, rest = text[1:].partition(" ")
         if text.startswith("!"):
-            work: Awaitable[object] = self.run_command(text[1:])
+            self.begin(self.run_command(text[1:]))
         elif text.startswith("/") and name.isalpha():  # messages may start with /etc/hosts
-            if name not in self.commands:
-                near = [
-                    f" Did you mean /{match}?"
-                    for match in get_close_matches(name, self.commands, 1)
-                ]
-                self.note(f"Unknown command /{name}.{''.join(near)} /help lists the commands.")
-                return
-            work = self.commands[name](rest.strip())
+            self.begin(self.execute(name, rest.strip()))
         else:
-            work = self.reply(text, typed)
-        self.begin(work)
+            self.begin(self.reply(text, typed))
+
+    async def execute(self, name: str, rest: str) -> None:
+        """Execute a slash command. The rest of the line is its argument."""
+        command = self.commands.get(name)
+        if not command:
+            near = [
+                f" Did you mean /{match}?" for match in get_close_matches(name, self.commands, 1)
+            ]
+            self.note(f"Unknown command /{name}.{''.join(near)} /help lists the commands.")
+        elif signature(command).parameters:
+            await command(rest)
+        elif rest:
+            self.note(f"/{name} has no argument. Write /{name} without further text.")
+        else:
+            await command()
 
     def begin(self, work: Awaitable[object]) -> None:
         """Start a task for a message or a command."""
@@ -451,7 +473,7 @@ class Screen(RenderedChat):
         self.show_incomplete()
         self.status = ""
         self.work = None
-        self.session.app.invalidate()
+        self.app.invalidate()
         if is_cut_off(self.agent):
             self.note(INTERRUPTED)
         self.take_next()
@@ -474,27 +496,22 @@ class Screen(RenderedChat):
 
     # ---- commands
 
-    async def do_help(self, rest: str) -> None:
+    async def do_help(self) -> None:
         """list the commands"""
         lines = [f"/{name:8} {command.__doc__}" for name, command in self.commands.items()]
         self.terminal.say("\n".join([*lines, KEYS]))
 
-    async def do_undo(self, rest: str) -> None:
+    async def do_undo(self) -> None:
         """remove your last message and the answer; files remain unchanged"""
         prompt = self.take_back()
         self.put_back(self.drafts.get(prompt) or self.pastes.fold(prompt))
 
-    async def do_exit(self, rest: str) -> None:
+    async def do_exit(self) -> None:
         """exit"""
         self.leave()
 
     do_quit = do_exit
     do_clear = RenderedChat.do_new
-
-
-def last_column(row: Mapping[int, Char]) -> int:
-    """Return the last column of a row that is not empty."""
-    return max((x for x in row if row[x].char != " " or "bg:" in row[x].style), default=0)
 
 
 def word_of(answer: str) -> str:

@@ -16,12 +16,9 @@ MODES: Mapping[str, tuple[Literal["ask", "plan"], Sequence[str]]] = {
     "ask": ("ask", ()),
 }
 # Programs that are read-only with all options
-READERS = frozenset(
-    [
-        *("ls", "cat", "head", "tail", "wc", "grep", "egrep", "fgrep", "pwd", "echo", "stat", "du"),
-        *("df", "diff", "cmp", "comm", "cut", "nl", "tac", "od", "strings", "basename", "dirname"),
-        *("realpath", "readlink", "which", "whoami", "id", "uname", "md5sum", "sha256sum"),
-    ]
+READERS = (
+    "ls cat head tail wc grep egrep fgrep pwd echo stat du df diff cmp comm cut nl tac od strings "
+    "basename dirname realpath readlink which whoami id uname md5sum sha256sum"
 )
 # Arguments of these programs that follow symbolic links inside a directory, or name a file with
 # additional options
@@ -129,7 +126,7 @@ def prefix_of(command: str) -> str:
     if any(GUARDED.search(word) for word in words):
         return ""
     name, subcommand = " ".join(words[:1]), " ".join(words[:2])
-    if name in READERS:
+    if name in READERS.split():
         follows = re.compile(FOLLOWING.get(name, "(?!)"))
         return "" if any(map(follows.fullmatch, words)) else f"{name} *"
     for entry in (name, subcommand):
@@ -140,10 +137,8 @@ def prefix_of(command: str) -> str:
 
 def reads_through_link(command: str, folder: Path, root: Path) -> bool:
     """Return whether a word of a command in `folder` is a link to a file outside `root`."""
-    for word in re.split(r"[ =:,'\"]+", command):
-        if not (folder / word).resolve().is_relative_to(root.resolve()):
-            return True
-    return False
+    paths = [(folder / word).resolve() for word in re.split(r"[ =:,'\"]+", command)]
+    return not all(path.is_relative_to(root.resolve()) for path in paths)
 
 
 def are_harmless(entry: str, words: Sequence[str]) -> bool:

@@ -1303,9 +1303,8 @@ def test_an_unmarked_paste_is_one_message_and_attaches_no_file_without_confirmat
     (project / "a.txt").write_text("text of a")
     screen = chat("done")
     text = "one @a.txt\n" + "".join(f"line {number}\n" for number in range(200)) + "the end"
-    screen.do("set-buffer", text)
-    screen.do("paste-buffer")  # without -p, line ends arrive as the key Enter
-    screen.expect("the end")
+    screen.paste(text, marked=False)
+    screen.expect("> one @a.txt\n[paste 1: 201 lines]")
     assert not screen.server.requests
     screen.press("Enter")
     screen.expect("attach: yes or no >")
@@ -1313,9 +1312,64 @@ def test_an_unmarked_paste_is_one_message_and_attaches_no_file_without_confirmat
     assert said(screen.server.requests[0]) == [text]
 
 
+def test_an_unmarked_paste_of_thousands_of_indented_lines_is_folded_and_complete(chat):
+    screen = chat("done")
+    text = (
+        "def f():\n" + "".join(f"    if {number}:\n\treturn\n" for number in range(2_000)) + "end"
+    )
+    screen.paste(text, marked=False)
+    screen.expect("> def f():\n[paste 1: 4001 lines]")
+    screen.enter(" of it", "done")
+    assert said(screen.server.requests[0]) == [f"{text} of it"]
+
+
+def test_a_short_unmarked_paste_retains_its_indentation(chat):
+    screen = chat("done")
+    text = "  an indented first line\n    another line\nthe end"
+    screen.paste(text, marked=False)
+    screen.enter(" of it", "done")
+    assert said(screen.server.requests[0]) == [f"{text.strip()} of it"]
+
+
 def test_short_lines_that_arrive_together_are_separate_messages(chat):
     screen = chat("one", "two")
-    screen.do("set-buffer", "first\nsecond\n")
-    screen.do("paste-buffer")  # all keys arrive simultaneously
+    screen.paste("first\nsecond\n", marked=False)  # all keys arrive simultaneously
     screen.expect("two")
     assert said(screen.server.requests[-1]) == ["first", "second"]
+
+
+@pytest.mark.parametrize("name", ["undo", "new", "clear", "compact", "context", "help", "exit"])
+def test_text_after_a_command_without_argument_is_an_error(chat, name):
+    screen = chat("answer")
+    screen.enter("go", "answer\n\ncontext")
+    shown = screen.enter(f"/{name} the words", f"(/{name} has no argument.")
+    assert f"Write /{name} without further text.)" in shown
+    screen.enter("go on", "The script is over.")
+    assert said(screen.server.requests[-1]) == ["go", "go on"]
+
+
+def test_a_name_that_fits_no_session_is_reported(chat):
+    screen = chat()
+    screen.enter("/resume nowhere", "(No other session has a name that starts with nowhere.)")
+    screen.enter("/resume", "Other sessions:\nnone", 2)
+
+
+@pytest.mark.parametrize("widths", [(100, 80, 60), (70, 90, 60)])
+def test_resizes_in_quick_succession_leave_no_rows_of_the_unfinished_answer(chat, widths):
+    hold = threading.Event()
+    words = [f"word{number}" for number in range(60)]
+    screen = chat("- item\n" * 60, [" ".join(words), hold, " end"], columns=120, rows=40)
+    screen.enter("first", "item\n\ncontext")  # the prompt is at the bottom of the screen
+    screen.enter("go", "word59")
+    draft = "some words of a draft " * 4
+    screen.type(draft)
+    screen.expect(f"> {draft.strip()}")
+    for width in widths:
+        screen.do("resize-window", "-x", str(width))
+    wait_for(lambda: "word17\nword18" in screen.screen(), screen)
+    hold.set()
+    screen.expect("end\n\ncontext")
+    shown = screen.screen().partition("> go\n")[2]
+    assert re.findall(r"word\d+", shown) == words
+    assert shown.count("context") == shown.count("> some words") == 1
+    assert "\n\n\n" not in shown.strip()

@@ -66,9 +66,12 @@ class Tmux:
     def press(self, *keys):
         self.do("send-keys", *keys)
 
-    def paste(self, text):
-        self.do("set-buffer", text)
-        self.do("paste-buffer", "-p")
+    def paste(self, text, marked=True):
+        """Paste text of any length. Line ends of an unmarked paste arrive as the key Enter."""
+        buffer = Path(self.folder.name, "buffer")
+        buffer.write_text(text)
+        self.do("load-buffer", str(buffer))
+        self.do("paste-buffer", *["-p"] * marked)
 
     def enter(self, line, text=None, times=1):
         """Type a line, press Enter once the line is visible, and wait for the text, if given."""
