@@ -1235,7 +1235,7 @@ def test_long_lines_of_a_diff_are_indented_after_the_line_number_even_with_tabs(
     edit = ("edit", {"path": "a.py", "old_text": old, "new_text": new})
     screen = chat([edit], "done", columns=60)
     screen.enter("go", QUESTION)
-    assert f"│       -{'x' * 49} │\n│        {'x' * 49} │\n" in screen.screen()
+    screen.expect(f"│       -{'x' * 49} │\n│        {'x' * 49} │\n")
     wrapped = f"    1 +    {'y' * 45} │\n│        {'y' * 49} │\n│        {'y' * 6} "
     assert wrapped in screen.screen()
     answer(screen, "no", "done")
