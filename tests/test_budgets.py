@@ -18,11 +18,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHARE = 0.96
 CEILINGS = {
-    "package": (78_200, ["agentloop/**/*.py"]),
+    "package": (78_350, ["agentloop/**/*.py"]),
     "core": (25_000, ["agentloop/*.py", "agentloop/common/*.py"]),
-    "models": (19_850, ["agentloop/models/**/*.py"]),
+    "models": (19_900, ["agentloop/models/**/*.py"]),
     "mixins": (15_850, ["agentloop/mixins/**/*.py"]),
-    "toolkits": (12_100, ["agentloop/toolkits/**/*.py"]),
+    "toolkits": (12_150, ["agentloop/toolkits/**/*.py"]),
     "cli": (5_370, ["agentloop/cli/**/*.py"]),
     "chat": (16_500, ["examples/agentloop_chat/**/*.py"]),
 }

@@ -54,6 +54,7 @@ def kinds(entries):
 
 class TestChannels(test_loop.TestLoop):
     agent_class = Channels
+    largest_fork = 1100  # includes the list of listeners
 
     async def test_each_channel_has_its_own_kinds(self):
         agent = served(call("add", a=1, b=2), "3")

@@ -6,7 +6,7 @@ Copy with: the core, common/model_info.py.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from inspect import isawaitable
 from itertools import pairwise, repeat
@@ -117,37 +117,44 @@ def _message(reply: Any, number: int) -> AssistantMessage:
 
 def validate_messages(messages: Sequence[Message]) -> list[str]:
     """Return the errors that a provider would report for these messages, one per line."""
-    problems = list[str]()
-    seen: set[str] = set()
-    waiting: list[str] = []
-    for at, message in enumerate((*messages, None)):
-        where = f"messages[{at}]: "
-        if isinstance(message, ToolMessage):
-            if waiting[:1] == [message.tool_call_id]:
-                waiting.pop(0)
-            else:
-                problems.append(
-                    f"{where}no earlier call expects the result {message.tool_call_id!r} next"
-                )
-            continue
-        if waiting:
-            problems.append(f"{where}earlier calls without a result: {', '.join(waiting)}")
-        if isinstance(message, SystemMessage) and at:
-            problems.append(f"{where}a system message that is not the first message")
-        waiting = []
-        if isinstance(message, AssistantMessage):
-            if not (message.text.strip() or message.tool_calls or message.raw):
-                problems.append(f"{where}an assistant message with neither text nor calls")
-            for call in message.tool_calls:
-                if not call.id or call.id in seen:
-                    problems.append(f"{where}call id {call.id!r} is empty or used before")
-                seen.add(call.id)
-                waiting.append(call.id)
+    problems = [f"messages[{at}]: {problem}" for at, problem in _find_problems(messages)]
     last = messages[-1] if messages else None
     is_paused = getattr(last, "stop_reason", None) == "pause"  # its model continues it
     if not (is_paused or isinstance(last, UserMessage | ToolMessage)):
         problems.append("the last message is not from the user or a tool")
     return problems
+
+
+def _find_problems(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
+    """Yield the errors in messages, each with the index of the message."""
+    seen = set[str]()
+    waiting = list[str]()
+    for at, message in enumerate((*messages, None)):
+        if isinstance(message, ToolMessage):
+            if waiting[:1] == [message.tool_call_id]:
+                waiting.pop(0)
+            else:
+                yield at, f"no earlier call expects the result {message.tool_call_id!r} next"
+            continue
+        if waiting:
+            yield at, f"earlier calls without a result: {', '.join(waiting)}"
+        if isinstance(message, SystemMessage) and at:
+            yield at, "a system message that is not the first message"
+        waiting = []
+        if isinstance(message, AssistantMessage):
+            waiting = [call.id for call in message.tool_calls]
+            for problem in _problems_of_reply(message, seen):
+                yield at, problem
+
+
+def _problems_of_reply(reply: AssistantMessage, seen: set[str]) -> Iterator[str]:
+    """Yield the errors in a reply. `seen` contains the ids of previous calls, and is updated."""
+    if not (reply.text.strip() or reply.tool_calls or reply.raw):
+        yield "an assistant message with neither text nor calls"
+    for call in reply.tool_calls:
+        if not call.id or call.id in seen:
+            yield f"call id {call.id!r} is empty or used before"
+        seen.add(call.id)
 
 
 def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:

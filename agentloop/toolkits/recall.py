@@ -52,24 +52,26 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
     in_view: the messages that are sent to the model.
     """
     texts = hidden_texts(log, in_view)
-    places = list[tuple[str, str]]()
-    for text in texts:
-        places += [(text[:TITLE_SIZE], place) for place in PASSAGE.findall(text)]
-    words = [words_in(title + place) for title, place in places]
-    times = Counter(chain.from_iterable(words))
-    wanted = words_in(question) & times.keys()
-    if not wanted:
+    passages = [(text[:TITLE_SIZE], passage) for text in texts for passage in PASSAGE.findall(text)]
+    best = best_matches(passages, words_in(question))
+    if not best:
         return "\n".join([NOT_FOUND, *(text[:TITLE_SIZE] for text in texts[-20:])])
+    lines = list[str]()
+    for title, passage in best:
+        if title not in lines:
+            lines.append(title)
+        lines.append(passage)
+    return "\n".join(lines)
+
+
+def best_matches(passages: Sequence[tuple[str, str]], wanted: set[str]) -> list[tuple[str, str]]:
+    """Return the passages that match best, in their order. Each passage has a title and a text."""
+    words = [words_in(title + text) for title, text in passages]
+    times = Counter(chain.from_iterable(words))
     # fsum, because sum would round in the order of the set, which varies between processes
     scores = [fsum(1 / times[word] for word in wanted & there) for there in words]
     ranked = sorted((score, at) for at, score in enumerate(scores) if score)
-    lines = list[str]()
-    for at in sorted(at for _, at in ranked[-MOST_PASSAGES:]):
-        title, place = places[at]
-        if title not in lines:
-            lines.append(title)
-        lines.append(place)
-    return "\n".join(lines)
+    return [passages[at] for at in sorted(at for _, at in ranked[-MOST_PASSAGES:])]
 
 
 def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:

@@ -99,6 +99,7 @@ HIDDEN = [  # parameter type, arguments from the model, arguments of the rule
 
 class TestApproval(test_loop.TestLoop):
     agent_class = type("Auto", (Approval,), {"approval_mode": "auto"})
+    largest_fork = 1100  # includes the dict of judgments
 
     @pytest.mark.parametrize(
         "callback", [*INVALID_APPROVALS, lambda call: True, raises, late, late_approve]

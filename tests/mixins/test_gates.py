@@ -310,6 +310,7 @@ TABLE = [
 
 class TestGate(test_loop.TestLoop):
     agent_class = Gate
+    largest_fork = 1100  # includes the dict of judgments
 
     @pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
     @pytest.mark.parametrize(("gates", "requested", "state", "executed"), TABLE)
