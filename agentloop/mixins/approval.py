@@ -355,11 +355,11 @@ def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:
     """Raise ValueError for an argument of a rule that none of its tools has."""
     if callable(rule.arguments) or not all(map(has_fixed_arguments, tools)):
         return
-    names = set[str]()
-    for tool in tools:
-        names.update(tool.parameters.get("properties") or ())
-    if unknown := {*(rule.arguments or ())} - names:
-        raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {names}")
+    names = (name for tool in tools for name in tool.parameters.get("properties") or ())
+    known = [*dict.fromkeys(names)]
+    unknown = [name for name in rule.arguments or () if name not in known]
+    if unknown:
+        raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {known}")
 
 
 def has_fixed_arguments(tool: Tool) -> bool:

@@ -1237,7 +1237,7 @@ def test_long_lines_of_a_diff_are_indented_after_the_line_number_even_with_tabs(
     screen.enter("go", QUESTION)
     screen.expect(f"│       -{'x' * 49} │\n│        {'x' * 49} │\n")
     wrapped = f"    1 +    {'y' * 45} │\n│        {'y' * 49} │\n│        {'y' * 6} "
-    assert wrapped in screen.screen()
+    screen.expect(wrapped)
     answer(screen, "no", "done")
 
 
