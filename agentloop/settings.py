@@ -87,7 +87,7 @@ class Settings:
         def __setattr__(self, name: str, value: object) -> None:
             if name in self.__renamed__:
                 [name] = with_current_names(type(self), {name: value}, 3)
-            object.__setattr__(self, name, value)
+            super().__setattr__(name, value)
 
         def __getattr__(self, name: str) -> object:
             if remedy := ATTRIBUTE_REMEDIES.get(name):

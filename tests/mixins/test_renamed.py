@@ -106,6 +106,17 @@ def test_an_assignment_to_a_renamed_setting_changes_the_setting(tmp_path):
     assert agent.instruction_files == agent.fork().instruction_files == ["new.md"]
 
 
+def test_assignments_to_attributes_reach_the_other_base_classes_of_an_agent():
+    class Tracked:
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            vars(self).setdefault("changed", []).append(name)
+
+    agent = type("TrackedAgent", (InstructionFiles, Tracked), {})(llm=ScriptedModel())
+    agent.nickname = "Ada"
+    assert "nickname" in agent.changed
+
+
 def test_a_subclass_may_have_its_own_setting_with_a_deprecated_name():
     class Mine(InstructionFiles):
         memory: str = "none"
