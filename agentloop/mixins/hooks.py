@@ -288,9 +288,9 @@ class HookHistory(Fold):
             case RunStart():
                 self.stop = False
                 self.session = record.session
-            case HookVerdict("Stop"):
+            case HookVerdict(event="Stop"):
                 self.stop = True
-            case HookVerdict("UserPromptSubmit"):
+            case HookVerdict(event="UserPromptSubmit"):
                 judged, self.waiting = self.waiting[:1], self.waiting[1:]
                 self.newest = record
                 if record.refuses:

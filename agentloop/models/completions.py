@@ -306,7 +306,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         stop_reason=stop,
         raw=_opaque_fields(message, calls, owner),
         citations=tuple(read_citations(_find_sources(data, message), 0, 0)),
-        finish_reason=finish or None,
+        finish_reason=plain_text(finish) or None,
     )
 
 
@@ -346,7 +346,8 @@ class OpenAIChunks(Accumulator):
 
     def _add_delta(self, delta: JSON) -> None:
         self.thinking(first_text(delta, *THOUGHTS))  # once: some servers send two fields
-        self.text(first_text(delta, "content", "refusal"))
+        self.text(first_text(delta, "content"))
+        self.text(first_text(delta, "refusal"))
         message = self._message
         for name, piece in delta.items():
             if piece is None:

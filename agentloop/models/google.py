@@ -323,7 +323,9 @@ class ChatGoogle(HTTPModel):
         return self.max_output_tokens
 
     def headers(self) -> dict[str, str]:
-        return drop_none({"x-goog-api-key": self.api_key or None})
+        if not self.api_key:
+            return {}
+        return {"x-goog-api-key": self.api_key}
 
     def path(self, stream: bool) -> str:
         model = quote(self.model.removeprefix("models/"), safe="")

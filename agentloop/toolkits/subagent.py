@@ -110,11 +110,11 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
                 await hooks.fire_hooks("SubagentStop", {"agent_type": name})
     if result.stop_reason in ANSWERED:
         return str(result)
-    problem = f"{name} ended without an answer: {result.stop_reason}. {result.text}"
+    problem = result.text
     if result.stop_reason == "needs_approval":
         names = ", ".join(call.name for call in result.pending)
-        problem += f"{names} requires approval: {HOW_TO_APPROVE}"
-    raise ToolError(problem)
+        problem = f"Approval is required for {names}: {HOW_TO_APPROVE}. {problem}"
+    raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {problem}")
 
 
 # Enforces `max_sub_agents`, by `id(parent)`. Entries exist while a sub-agent runs or waits.

@@ -124,7 +124,9 @@ def remember_model(model: LocalModel) -> None:
     """Save the model that the user has selected, in a file of its own."""
     file = config_folder() / REMEMBERED
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(model), "utf-8")
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(model), "utf-8")
+    part.replace(file)
 
 
 def remembered_model() -> LocalModel | None:

@@ -330,10 +330,11 @@ def test_thinking_in_two_fields_is_emitted_once():
     assert LLM.read(whole.reply()).thinking == "hm"
 
 
-def test_thinking_is_emitted_before_the_text_of_the_same_delta():
+def test_thinking_is_emitted_before_the_content_and_the_refusal_of_the_same_delta():
     deltas = []
-    LLM.chunks(deltas.append).add(delta({"content": "Yes.", "reasoning": "hm"}))
-    assert deltas == [ThinkingDeltaEvent("hm"), TextDeltaEvent("Yes.")]
+    whole = {"content": "Yes.", "refusal": "No.", "reasoning": "hm"}
+    LLM.chunks(deltas.append).add(delta(whole))
+    assert deltas == [ThinkingDeltaEvent("hm"), TextDeltaEvent("Yes."), TextDeltaEvent("No.")]
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])

@@ -258,7 +258,7 @@ class TestSubAgents:
             "RuntimeError: no model here",
         ]
         assert "c ended without an answer: needs_approval." in approval
-        assert "note requires approval: set an approval_callback" in approval
+        assert "Approval is required for note: set an approval_callback" in approval
 
     async def test_a_session_contains_the_records_of_nested_sub_agents(self, tmp_path):
         class SessionAgent(Session, Agent): ...
