@@ -28,7 +28,6 @@ Names that require httpx are loaded on first use.
 
 from importlib import import_module
 from typing import TYPE_CHECKING
-from warnings import warn
 
 from .agent import Agent
 from .common.gate import Gate, Judgment, Verdict
@@ -218,14 +217,6 @@ __all__ = [
 ]
 
 
-RENAMED = {  # deprecated names, until 1.1
-    "Inbox": "MessageQueue",
-    "Memory": "InstructionFiles",
-    "newest_prompt": "newest_prompt_index",
-    "sessions": "list_sessions",
-    "validate": "validate_messages",
-}
-
 LAZY = {  # names of modules that need httpx, or that few programs need
     "ChatAnthropic": ".models.anthropic",
     "ChatGoogle": ".models.google",
@@ -237,12 +228,7 @@ LAZY = {  # names of modules that need httpx, or that few programs need
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a name of `LAZY`, return a renamed object, or name the replacement."""
-        if name in RENAMED:
-            successor = RENAMED[name]
-            message = f"{name} is deprecated and will be removed in 1.1: use {successor}"
-            warn(message, DeprecationWarning, stacklevel=2)
-            return globals()[successor]
+        """Load a name of `LAZY`, or name the replacement of a name of another library."""
         if name in LAZY:
             return getattr(import_module(LAZY[name], __name__), name)
         if remedy := read_remedies(IMPORT_WORDS).get(name):

@@ -5,7 +5,6 @@ Copy with: events.py, log.py, settings.py, waiting.py and their imports.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Self, cast
 
@@ -26,7 +25,7 @@ from .messages import (
     UserMessage,
     UserOrigin,
 )
-from .settings import Settings, check_settings, settings_of, with_current_names
+from .settings import Settings, check_settings, settings_of
 from .transcript import CallState, Conversation, placeholder_result, usage_of
 from .waiting import logger
 
@@ -169,7 +168,7 @@ class History(Settings):
         cls: a subclass of this agent's class for the copy.
         """
         cls = cls or type(self)
-        same = settings_of(self) | with_current_names(cls, settings, 3)
+        same = settings_of(self) | settings
         twin = cls(**same)
         # restores settings that __post_init__ may have changed
         vars(twin).update(check_settings(cls, same))
@@ -200,15 +199,6 @@ class History(Settings):
     def add_note(self, text: str, origin: UserOrigin = "note") -> None:
         """Add a hidden user message to the conversation."""
         self.add(UserMessage(text, origin))
-
-    def tell(self, text: str, origin: UserOrigin = "note") -> None:
-        """Add a note: the deprecated name of `add_note`."""
-        warnings.warn(
-            "agent.tell is deprecated and will be removed in 1.1: use add_note",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        self.add_note(text, origin)
 
     def nudge(self, text: str) -> None:
         """Add a hidden user message that instructs the model to continue.

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Literal, Self, cast
 
 from pydantic import NonNegativeFloat
@@ -170,8 +169,6 @@ class BaseAgent(History):
     """
 
     __slots__ = ("active_run",)  # in addition to __dict__, so that a fork stays below 1 KB
-
-    renamed_settings = MappingProxyType({"cancel_grace": "cancel_timeout"})
 
     cancel_timeout: NonNegativeFloat = 5.0
 

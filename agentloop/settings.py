@@ -17,12 +17,10 @@ Defaults remain class attributes, so that Python's attribute inheritance selects
 Dataclasses would copy defaults between base classes, and a composed class would lose defaults.
 """
 
-import warnings
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, partial
 from inspect import Parameter, Signature, get_annotations
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -46,30 +44,23 @@ class Settings:
     Defaults that are lists, dicts or sets are copied for each instance. Raises SettingError.
     """
 
-    renamed_settings = MappingProxyType[str, str]({})  # deprecated names, and their successors
-
     __signature__ = Signature()  # for `help` and `inspect.signature`
-    __renamed__ = renamed_settings  # of the class and its bases
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Collect the settings of all bases. Raises TypeError for a mistyped setting."""
         super().__init_subclass__(**kwargs)
         known = list[str]()
-        renamed = dict[str, str]()
         for base in reversed(cls.__mro__):
             known += [name for name in get_annotations(base) if name[0] != "_"]
-            renamed |= vars(base).get("renamed_settings", {})
-        cls.__renamed__ = MappingProxyType(renamed)
         parameters = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
             for name in dict.fromkeys(known)
         ]
         cls.__signature__ = Signature(parameters)
-        own = {name: value for name, value in vars(cls).items() if name[0] != "_"}
-        for name, value in with_current_names(cls, own, 3).items():
-            setattr(cls, name, value)
-            near = get_close_matches(name, known, 1, 0.8)
-            if near and name not in known and not hasattr(value, "__get__"):
+        for name, value in vars(cls).items():
+            if name in known or name[0] == "_" or hasattr(value, "__get__"):
+                continue
+            if near := get_close_matches(name, known, 1, 0.8):
                 raise TypeError(f"{cls.__name__}: unknown setting {name}. Did you mean {near[0]}?")
 
     def __init__(self, *values: object, **settings: object) -> None:
@@ -83,11 +74,6 @@ class Settings:
         self.__post_init__()
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
-
-        def __setattr__(self, name: str, value: object) -> None:
-            if name in self.__renamed__:
-                [name] = with_current_names(type(self), {name: value}, 3)
-            super().__setattr__(name, value)
 
         def __getattr__(self, name: str) -> object:
             if remedy := ATTRIBUTE_REMEDIES.get(name):
@@ -104,7 +90,6 @@ class Settings:
 def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     """Return the settings of a class, completed with defaults. Raises SettingError."""
     known = _model(cls).model_fields
-    settings = with_current_names(cls, settings, 4)
     default = "it may belong to the model, or to a mixin that this class does not include"
     unknown = [
         f"unknown setting {name}: {advice(SETTING_REMEDIES, name, known, default)}"
@@ -119,22 +104,6 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
         problem = error.errors()[0]  # without the input, which may contain an API key
     name = str(problem["loc"][0])
     raise SettingError(f"{cls.__name__}: {name}: {VALUE_REMEDIES.get(name, problem['msg'])}")
-
-
-def with_current_names(cls: Any, settings: dict[str, Any], stacklevel: int) -> dict[str, Any]:
-    """Return settings without deprecated names, each of which produces a DeprecationWarning.
-
-    Raises SettingError for two names of the same setting.
-    """
-    current = dict(settings)
-    for name, new_name in cls.__renamed__.items():
-        if name in settings and name not in cls.__signature__.parameters:
-            if new_name in settings:
-                raise SettingError(f"{cls.__name__}: {name} is now {new_name}: set only {new_name}")
-            message = f"the setting {name} is deprecated and will be removed in 1.1: use {new_name}"
-            warnings.warn(message, DeprecationWarning, stacklevel)
-            current[new_name] = current.pop(name)
-    return current
 
 
 def settings_of(settings: Settings) -> dict[str, Any]:

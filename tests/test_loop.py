@@ -931,20 +931,6 @@ class TestLoop:
         with pytest.raises((TypeError, ValueError), match=message):
             self.make()[0].fork(**settings).run_sync("x")
 
-    def test_renamed_settings_and_methods_keep_their_old_names_with_a_deprecation_warning(self):
-        agent, _ = self.make()
-        with pytest.warns(DeprecationWarning, match="cancel_timeout"):
-            old = self.agent_class(llm=ScriptedModel(), cancel_grace=2)
-        with pytest.warns(DeprecationWarning, match="cancel_timeout"):
-            fork = agent.fork(cancel_grace=3)
-        with pytest.warns(DeprecationWarning, match="cancel_timeout"):
-            subclass = type("Mine", (self.agent_class,), {"cancel_grace": 4})
-        made = subclass(llm=ScriptedModel())
-        assert [each.cancel_timeout for each in (agent, old, fork, made)] == [5, 2, 3, 4]
-        with pytest.warns(DeprecationWarning, match="add_note"):
-            agent.tell("a note")
-        assert agent.messages == [UserMessage("a note", "note")]
-
     def test_additions_of_post_init_to_settings_are_not_repeated_in_forks(self):
         class Adding(self.agent_class):
             def __post_init__(self):

@@ -29,13 +29,12 @@ CHAT = "agentloop_chat.program"  # also defines EPILOG, the end of the help text
 COMMANDS = {  # modules with a function `main`
     "demo": "agentloop.cli.demo",
     "bundle": "agentloop.cli.bundle",
-    "convert": "agentloop_chat.convert_sessions",
     "replay": "agentloop.cli.replay",
     "view": "agentloop.cli.view",
 }
 NO_CHAT = (
     "The package agentloop_chat is not installed: run pip install -e '.[chat]' in a checkout of "
-    "agentloop. (It contains the chat and convert; bundle, demo, replay and view work without it.)"
+    "agentloop. (It contains the chat; bundle, demo, replay and view work without it.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
 FORMER = re.compile(r"explain [\w.]+:\w+$")  # a removed command, such as `explain my:Agent`

@@ -20,7 +20,6 @@ from ..messages import (
     Citation,
     Message,
     Record,
-    Summary,
     ToolCall,
     Unknown,
     Usage,
@@ -29,7 +28,6 @@ from ..messages import (
 
 MESSAGES = get_args(Message)
 NESTED = {tuple[ToolCall, ...]: ToolCall, tuple[Citation, ...]: Citation}  # by the type of a field
-OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # in sessions of version 0.6.0 and older
 
 
 def to_dict(value: object) -> Any:
@@ -67,11 +65,10 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     values = dict[str, object]()
     extra = JSON()
     for key, value in data.items():
-        name = OLD_FIELDS.get((cls, key)) or str(key)
-        if name in fields_of(cls):
-            values[name] = _read_field(cls, name, value)
-        elif name != "type":  # a field defined by a later version
-            extra[name] = value
+        if key in fields_of(cls):
+            values[key] = _read_field(cls, key, value)
+        elif key != "type":  # a field defined by a later version
+            extra[key] = value
     if extra:
         values["extra"] = {**(data.get("extra") or {}), **extra}
     return cls(**values)

@@ -1,3 +1,1 @@
 """Optional features of the loop, one per file."""
-
-__path__.append(f"{__path__[0]}/deprecated")  # old module names, until 1.1

@@ -17,8 +17,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from warnings import warn
 
 from pydantic import PositiveInt
 
@@ -28,7 +26,6 @@ from ..messages import Message, UserMessage
 
 CHARS_PER_TOKEN = 4  # in English text and source code
 INTRO = "Keep the content of these files in mind:"
-RENAMED = "{} is deprecated and will be removed in 1.1: use {}"
 
 
 class InstructionFiles(Loop):
@@ -40,14 +37,6 @@ class InstructionFiles(Loop):
     instruction_tokens: maximum total length in tokens of four characters. In longer content, a note
         replaces the middle.
     """
-
-    renamed_settings = MappingProxyType(
-        {
-            "memory": "instruction_files",
-            "memory_dir": "instruction_dir",
-            "memory_tokens": "instruction_tokens",
-        }
-    )
 
     instruction_files: Sequence[str | Path] = ("AGENTS.md",)
     instruction_dir: str | Path = "."
@@ -69,17 +58,6 @@ class InstructionFiles(Loop):
         """
         self.refuse_if_busy()
         self._instructions = self._read_files()
-
-    @property
-    def memory_texts(self) -> list[str]:
-        """Return the texts: the deprecated name of `instruction_texts`."""
-        warn(RENAMED.format("memory_texts", "instruction_texts"), DeprecationWarning, stacklevel=2)
-        return self.instruction_texts
-
-    def read_memory(self) -> None:
-        """Read the files again: the deprecated name of `read_instructions`."""
-        warn(RENAMED.format("read_memory", "read_instructions"), DeprecationWarning, stacklevel=2)
-        self.read_instructions()
 
     async def context(self) -> list[Message]:
         messages = await super().context()

@@ -23,7 +23,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from types import MappingProxyType
 from typing import Annotated, cast
 from weakref import WeakValueDictionary
 
@@ -60,10 +59,6 @@ class SubAgents(Loop):
     max_sub_agent_depth: maximum number of levels of sub-agents, counted from the root agent. Only
         the root agent's setting applies.
     """
-
-    renamed_settings = MappingProxyType(
-        {"sub_agents_at_once": "max_sub_agents", "sub_agents_deep": "max_sub_agent_depth"}
-    )
 
     max_sub_agents: PositiveInt = 4
     max_sub_agent_depth: PositiveInt = 3
