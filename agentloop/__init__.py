@@ -34,6 +34,7 @@ from .common.gate import Gate, Judgment, Verdict
 from .common.prices import Price
 from .common.records import dump_record, load_record
 from .common.store import read_log, session_path
+from .common.summary import Summary
 from .common.tokens import (
     context_window,
     count_tokens,
@@ -88,7 +89,6 @@ from .messages import (
     RunStart,
     SideRequest,
     Stop,
-    Summary,
     SystemMessage,
     TaskComplete,
     TextPart,

@@ -13,11 +13,12 @@ from .messages import Message
 from .mixins.compaction import Compaction
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
+from .mixins.nested_calls import NestedCalls
 from .toolkits.recall import recall
 from .tools import Tool, by_name
 
 
-class Agent(DoneTool, Ephemeral, Compaction, Loop):
+class Agent(NestedCalls, DoneTool, Ephemeral, Compaction, Loop):
     """A loop with a done tool, ephemeral results and compaction, each with its settings.
 
     llm, tools, system_prompt: the model, its tools, and its instructions.

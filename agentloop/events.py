@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from .messages import (
     JSON,
     AssistantMessage,
-    InnerResult,
     Record,
     RequestRecord,
     RunEnd,
@@ -198,9 +197,7 @@ def events_of(record: Record) -> Iterator[Event]:
     """Yield the events for a new record of the log."""
     if isinstance(record, RequestRecord) and record.usage is not None:
         yield UsageEvent(record.usage, record.model)
-    if isinstance(record, InnerResult):
-        yield from events_of(record.result)
-    elif isinstance(record, AssistantMessage):
+    if isinstance(record, AssistantMessage):
         if record.thinking:
             yield ThinkingEvent(record.thinking)
         if record.text.strip():

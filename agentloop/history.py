@@ -103,15 +103,12 @@ class History(Settings):
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Return the calls that await approval or, after "needs_answer", a result or an answer.
+        """Return the calls that await approval, a result or an answer.
 
         Pending calls survive a restart. A prompt closes them without executing them.
         """
-        states = ["awaiting_approval"]
-        if self.conversation.stop_reason == "needs_answer":
-            states.append("pending")
-        calls = [call for call in self.conversation.states.values() if call.state in states]
-        return tuple(call.presented for call in calls if not (call.answer or call.result))
+        states = self.conversation.states.values()
+        return tuple(state.presented for state in states if state.awaits)
 
     def waiting_call(self, call_id: str) -> CallState:
         """Return the state of a call that awaits approval, an external result, or `run()`.
@@ -147,7 +144,7 @@ class History(Settings):
                 )
         history = Conversation(messages).catch_up()
         for state in history.open_calls:
-            state.note(ToolStart(state.call.id))
+            ToolStart(state.call.id).apply(history)
         self.record(Reset())
         for message in history.messages:
             if not isinstance(message, SystemMessage):

@@ -3,9 +3,11 @@
 Copy with: transcript.py and its imports.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from .messages import HistoryChange, Mark, Record, ToolStart
+from collections.abc import Iterable, Sequence
+
+from .messages import AssistantMessage, Mark, Message, Record, ToolStart
 from .transcript import CallState, Conversation, placeholder_result
 
 
@@ -48,3 +50,51 @@ def is_reopened(state: CallState, before: CallState) -> bool:
     A tool could repeat a deleted nested call.
     """
     return state.inner != before.inner or (state.waits and not before.waits)
+
+
+class HistoryChange:
+    """The previous and the new records of a log, for log entries that refer to other records.
+
+    deleted_calls: ids of the tool calls that only the previous records contain.
+    deleted_texts: texts of the messages that only the previous records contain.
+    """
+
+    def __init__(self, old: Sequence[Record], new: Sequence[Record]) -> None:
+        self.old, self.new = old, new
+        self.deleted_calls = call_ids(old) - call_ids(new)
+        self.deleted_texts = texts_of(old) - texts_of(new)
+
+    def position(self, index: int) -> int:
+        """Return the new index of a position between the previous records.
+
+        Preserved records remain on their side of the position. An added record takes the position
+        of the previous record that followed its predecessor.
+        """
+        old_index = {id(record): at for at, record in enumerate(self.old)}
+        position = 0
+        place = -1
+        for record in self.new:
+            place = old_index.get(id(record), place + 1)
+            position += place < index
+        return position
+
+    def is_deleted(self, message: Message) -> bool:
+        """Return whether only the previous records contain the message."""
+        return message in self.old and message not in self.new
+
+
+def call_ids(records: Sequence[Record]) -> set[str]:
+    """Return the ids of all tool calls in the records."""
+    ids = set[str]()
+    for record in records:
+        if isinstance(record, AssistantMessage):
+            ids.update(call.id for call in record.tool_calls)
+    for call_id, state in Conversation(records).catch_up().states.items():
+        if state.call.parent_id in ids:
+            ids.add(call_id)
+    return ids
+
+
+def texts_of(records: Iterable[Record]) -> set[str]:
+    """Return the texts of all messages in the records."""
+    return {record.text for record in records if isinstance(record, Message)}

@@ -1,6 +1,6 @@
 """An agent is a for-loop: `Loop.run` is the loop, `ChatModel` the interface of the model.
 
-Copy with: inner_calls.py, run.py, stream.py, tools.py and their imports.
+Copy with: run.py, stream.py, tools.py and their imports.
 
 Start reading with `Loop.run`. The loop calls seven small methods, the seams: `context`, `toolset`,
 `call_model`, `call_tools`, `call_tool`, `finish`, and `record` in history.py. Mixins override some
@@ -17,15 +17,14 @@ from itertools import groupby
 from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import PositiveFloat, PositiveInt, SkipValidation
-from pydantic_core import to_json
 
 from .content import describe_error, safe_str, to_content, to_result
 from .depends import Overrides, current_agent, current_call
 from .errors import RunStopped, ToolError, precedence, report_failed_attempt
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
-from .inner_calls import Caller, current_caller
 from .messages import (
     AssistantMessage,
+    Awaits,
     Extra,
     Message,
     Result,
@@ -36,7 +35,6 @@ from .messages import (
     ToolChoice,
     ToolMessage,
     ToolStart,
-    UserAnswer,
     frozen,
 )
 from .run import ANSWERED, BaseAgent, Prompt, Run
@@ -205,10 +203,8 @@ class Loop(BaseAgent):
         Raises ValueError if the call does not await a result, and AgentBusy during a run.
         """
         waiting = self.waiting_call(call_id)
-        if waiting.state == "awaiting_approval":
-            raise ValueError(f"call {call_id!r} requires approval: use agent.decide()")
-        if waiting.question:
-            self.record(UserAnswer(call_id, to_json(content).decode()))
+        if waiting.awaits and (entry := waiting.awaits.answered(content)):
+            self.record(entry)
             return
         result = to_result(waiting.call, content, self.max_result_chars)
         self.add(waiting.call.record_of(result))
@@ -287,17 +283,17 @@ class Loop(BaseAgent):
             arguments = tool.validate(call.arguments)
             if is_cancelled():  # a CancelledError was suppressed: the run may have ended
                 raise asyncio.CancelledError
-            if self.conversation.state_of(call).state == "awaiting_approval":
-                raise Stop("needs_approval")  # this agent's class may lack the gate that decides
+            if awaited := self.conversation.state_of(call).awaits:
+                raise Stop(awaited.stop_reason)  # the agent's class may lack the gate that decides
             if tool.external:
+                self.record(Awaits(call.id))
                 raise Stop("needs_answer")
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             timeout = tool.timeout or self.tool_timeout
             if timeout:
                 work = wait_for(timeout, work, grace=self.cancel_timeout)
-            async with Caller(self, call, self.call_tools, self.max_parallel):
-                value = await work
+            value = await work
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
@@ -324,33 +320,6 @@ class Loop(BaseAgent):
         return result
 
     # ---- what tools and mixins use
-
-    async def call(self, tool_or_name: Tool | str, /, **arguments: Any) -> Any:
-        """Call another tool of this agent from a tool, and return its result.
-
-            @tool(idempotent=True)
-            async def report(city: str, agent: Annotated[Loop, Depends(current_agent)]) -> str:
-                return f"In {city}: {await agent.call(get_weather, city=city)}"
-
-        The same gates, limits and dependencies apply as to the model's calls. The call is recorded
-        in the log, but not sent to the model. The result is text or parts, or the JSON data of
-        another value, truncated at `max_result_chars`. `asyncio.gather` runs calls concurrently.
-
-        If the call requires approval or an external answer, the run ends and `pending` lists the
-        call. After the decision or the answer, `run()` executes the calling tool again if that tool
-        is idempotent: completed nested calls return their recorded results without another
-        execution. Otherwise `run()` executes only the nested call, and the result of the calling
-        tool states that the outcome is unknown.
-
-        Raises ToolError if the call fails, is denied or not executed, and RuntimeError outside of a
-        tool of this agent.
-        """
-        caller = current_caller.get()
-        if caller is None or caller.agent is not self:
-            raise RuntimeError("agent.call() is only available in a tool that this agent runs")
-        name = tool_or_name if isinstance(tool_or_name, str) else tool_or_name.name
-        tool = find_tool(name, self._turn_tools)
-        return await caller.call(tool, to_json(arguments).decode())
 
     def system_text(self) -> str:
         """Return the text of the system prompt, which is constant during a run."""
@@ -382,7 +351,7 @@ class Loop(BaseAgent):
             else:
                 ended.append(state)
                 waiting = state.waiting_inside
-                runnable += [inner.call for inner in waiting if inner.ask or inner.question]
+                runnable += [inner.call for inner in waiting if inner.newest(Awaits)]
         done = await self.call_tools(runnable) if runnable else None
         for state in self.conversation.open_calls:
             if state in ended:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
+
+if TYPE_CHECKING:
+    from .history_change import HistoryChange
+    from .transcript import CallState, Conversation
 
 Data = TypeVar("Data")
 Value = DefaultTypeVar("Value", default=Any)
@@ -243,9 +247,9 @@ class ToolCall(_Clean):
         """Return a result for this call."""
         return ToolMessage(self.id, self.name, content, **more)
 
-    def record_of(self, result: ToolMessage) -> ToolMessage | InnerResult:
-        """Return the record of a result, which the model does not see if a tool made the call."""
-        return InnerResult(self.id, result) if self.parent_id else result
+    def record_of(self, result: ToolMessage) -> Record:
+        """Return the record of a result. Overridden by calls that the model does not see."""
+        return result
 
     @property
     def parsed(self) -> JSON | None:
@@ -356,12 +360,18 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 class Mark(_Clean):
     """A log entry: an event of a run. `at` is Unix time in seconds.
 
+    An entry says itself what it changes: see `apply`. The library's other files define further
+    entries, and so may an application.
+
     The class name is the "type" of the entry in session files. A class with the same name
     in another module raises TypeError, because sessions would be loaded with the wrong class.
     """
 
     _: KW_ONLY
     at: float = field(default_factory=time.time)
+
+    def apply(self, conversation: Conversation) -> None:
+        """Update the conversation: states of calls, the view, or the run. By default nothing."""
 
     def after_change(self, change: HistoryChange) -> Mark | None:
         """Return this entry for a changed history, or None if the entry is obsolete.
@@ -386,6 +396,10 @@ class RunStart(Mark):
     workflow_run: str = ""
     session: str = ""
 
+    def apply(self, conversation: Conversation) -> None:
+        conversation.run = []
+        conversation.stop_reason = ""
+
 
 @frozen
 class RunEnd(Mark):
@@ -398,21 +412,11 @@ class RunEnd(Mark):
     error: str = ""
     text: str = field(default="", compare=False, repr=False)
 
+    def apply(self, conversation: Conversation) -> None:
+        conversation.stop_reason = self.stop_reason
+
     def after_change(self, change: HistoryChange) -> Mark | None:
         return replace(self, text="") if self.text in change.deleted_texts else self
-
-
-@frozen
-class Withheld(Mark):
-    """A gate refused the message at this `index` of the log, which is not sent to models."""
-
-    index: int
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        message = change.old[self.index]
-        if not any(record is message for record in change.new):
-            return None
-        return replace(self, index=change.position(self.index))
 
 
 @frozen
@@ -420,6 +424,14 @@ class CallEntry(Mark):
     """A log entry about a call, deleted together with the call."""
 
     call_id: str
+
+    def apply(self, conversation: Conversation) -> None:
+        if state := conversation.states.get(self.call_id):
+            state.entries.append(self)
+            self.apply_to(state)
+
+    def apply_to(self, state: CallState) -> None:
+        """Update the state of the call. By default nothing."""
 
     def after_change(self, change: HistoryChange) -> Mark | None:
         return None if self.call_id in change.deleted_calls else self
@@ -429,68 +441,33 @@ class CallEntry(Mark):
 class ToolStart(CallEntry):
     """The function of a call is about to be executed: from this point, effects are possible."""
 
+    def apply_to(self, state: CallState) -> None:
+        state.start, state.state, state.awaits = self, "running", None
+
 
 @frozen
-class UserQuestion(CallEntry):
-    """The tool of a started call asks the user; `agent.answer` records the UserAnswer.
+class Awaits(CallEntry):
+    """The call awaits a result from outside, as calls of `external` tools do: see `Loop.answer`.
 
-    The run ends as "needs_answer". After the answer, `run()` executes the call again.
-
-    arguments: the question as a JSON object, which `agent.pending` presents in place of the
-        arguments of the call.
-    state: data of the tool for its next execution.
+    Derived entries await a decision or the answer to a question. The run ends as `stop_reason`, and
+    `agent.pending` lists the call as `presented`.
     """
-
-    arguments: str
-    state: str = ""
-
-
-@frozen
-class UserAnswer(CallEntry):
-    """The answer to the newest UserQuestion of a call, as JSON text."""
-
-    content: str
-
-
-@frozen
-class InnerCall(CallEntry):
-    """A tool called another tool of its agent, during the call `parent_id`: see `Loop.call`."""
-
-    parent_id: str
-    name: str
-    arguments: str
 
     @property
-    def call(self) -> ToolCall:
-        """Return the call."""
-        return ToolCall(self.call_id, self.name, self.arguments, self.parent_id)
+    def stop_reason(self) -> str:
+        return "needs_answer"
 
+    def presented(self, call: ToolCall) -> ToolCall:
+        """Return the call as `agent.pending` presents it."""
+        return call
 
-@frozen
-class InnerResult(CallEntry):
-    """The result of an InnerCall: returned to the calling tool, and never sent to the model."""
+    def answered(self, content: object) -> Mark | None:
+        """Return the entry for an answer, or None if the answer is the result of the call."""
+        return None
 
-    result: ToolMessage
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        is_deleted = self.result.text in change.deleted_texts
-        return None if is_deleted else CallEntry.after_change(self, change)
-
-
-@frozen
-class Summary(Mark):
-    """A summary of the conversation. `view` renders it for later requests.
-
-    `content` replaces the records before index `kept_from`.
-    """
-
-    content: str
-    kept_from: int
-    usage: Usage | None = None
-    model: str | None = None
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return replace(self, kept_from=change.position(self.kept_from))
+    def apply_to(self, state: CallState) -> None:
+        state.awaits = self
+        state.state = "awaiting_answer"
 
 
 @frozen
@@ -502,39 +479,33 @@ class Reset(Mark):
 class Fork(Mark):
     """The start of a fork. Previous requests were billed to the original agent."""
 
-
-@frozen
-class Ask(CallEntry):
-    """An approval request for a call, with its reason.
-
-    `name` and `arguments` (JSON text) describe the call as it would be executed.
-    """
-
-    reason: str = ""
-    name: str = ""
-    arguments: str = ""
+    def apply(self, conversation: Conversation) -> None:
+        conversation.requests = []
 
 
 @frozen
-class Decision(CallEntry):
-    """The decision on an approval request. `by` identifies the reviewer."""
+class RequestEntry(Mark):
+    """A model request without a message in this log, recorded for its usage."""
 
-    allowed: bool
-    reason: str = ""
-    by: str = ""
+    _: KW_ONLY
+    usage: Usage | None = None
+    model: str | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Return whether a request was made."""
+        return True
 
 
 @frozen
-class SideRequest(Mark):
-    """A model request without a message in this log, recorded for its usage.
+class SideRequest(RequestEntry):
+    """A failed request or attempt, or a request of a sub-agent.
 
     purpose: the purpose of a failed Request, or "failed attempt" for an attempt at a request.
     tool_calls: number of calls in a sub-agent's reply.
     text: the received part of the reply of a failed attempt.
     """
 
-    usage: Usage | None = None
-    model: str | None = None
     purpose: str = ""
     tool_calls: int = 0
     text: str = field(default="", compare=False, repr=False)
@@ -544,54 +515,7 @@ class SideRequest(Mark):
 
 
 Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
-RequestRecord = AssistantMessage | Summary | SideRequest  # records of model requests
-
-
-class HistoryChange:
-    """The previous and the new records of a log, for log entries that refer to other records.
-
-    deleted_calls: ids of the tool calls that only the previous records contain.
-    deleted_texts: texts of the messages that only the previous records contain.
-    """
-
-    def __init__(self, old: Sequence[Record], new: Sequence[Record]) -> None:
-        self.old, self.new = old, new
-        self.deleted_calls = call_ids(old) - call_ids(new)
-        self.deleted_texts = texts_of(old) - texts_of(new)
-
-    def position(self, index: int) -> int:
-        """Return the new index of a position between the previous records.
-
-        Preserved records remain on their side of the position. An added record takes the position
-        of the previous record that followed its predecessor.
-        """
-        old_index = {id(record): at for at, record in enumerate(self.old)}
-        position = 0
-        place = -1
-        for record in self.new:
-            place = old_index.get(id(record), place + 1)
-            position += place < index
-        return position
-
-    def is_deleted(self, message: Message) -> bool:
-        """Return whether only the previous records contain the message."""
-        return message in self.old and message not in self.new
-
-
-def call_ids(records: Iterable[Record]) -> set[str]:
-    """Return the ids of all tool calls in the records."""
-    ids = set[str]()
-    for record in records:
-        if isinstance(record, AssistantMessage):
-            ids.update(call.id for call in record.tool_calls)
-        elif isinstance(record, InnerCall) and record.parent_id in ids:
-            ids.add(record.call_id)
-    return ids
-
-
-def texts_of(records: Iterable[Record]) -> set[str]:
-    """Return the texts of all messages in the records."""
-    return {record.text for record in records if isinstance(record, Message)}
+RequestRecord = AssistantMessage | RequestEntry  # records of model requests
 
 
 # ---- how a run ends
@@ -651,5 +575,5 @@ class TaskComplete(Stop):
 
 
 # base classes; objects that are written without their type, inside messages
-for kind in (_Content, _Attachment, Mark, CallEntry, ToolCall, Citation):
+for kind in (_Content, _Attachment, Mark, CallEntry, RequestEntry, ToolCall, Citation):
     del TAGS[tag_of(kind)]

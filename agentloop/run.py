@@ -127,7 +127,7 @@ class Run:
         agent.add(RunEnd(result.stop_reason, text=result.text))
         usage = usage_of(agent.conversation.run)
         # if no call awaits approval or an answer, `pending` lists the calls without a result
-        open_calls = tuple(state.asked for state in agent.conversation.open_calls)
+        open_calls = tuple(state.presented for state in agent.conversation.open_calls)
         return replace(result, usage=usage, pending=agent.pending or open_calls)
 
     def _record_start(self) -> None:

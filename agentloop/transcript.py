@@ -9,39 +9,39 @@ call awaits approval. The view is computed from the log, and is valid for all pr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
-from typing import Literal, Self, TypeGuard, cast
+from typing import Literal, Self, TypeGuard, TypeVar
 
 from .content import clip
 from .messages import (
-    Ask,
     AssistantMessage,
+    Awaits,
     CallEntry,
-    Decision,
-    Fork,
-    InnerCall,
-    InnerResult,
+    Mark,
     Message,
     Record,
+    RequestEntry,
     RequestRecord,
-    RunEnd,
-    RunStart,
-    SideRequest,
-    Summary,
     ToolCall,
     ToolMessage,
     ToolStart,
     Usage,
-    UserAnswer,
     UserMessage,
-    UserQuestion,
-    Withheld,
 )
 
 Records = Sequence[Record | Message]
+Entry = TypeVar("Entry", bound=CallEntry)
 CallStatus = Literal[
-    "pending", "awaiting_approval", "running", "completed", "failed", "denied", "cut_off", "sealed"
+    "pending",
+    "awaiting_approval",
+    "awaiting_answer",
+    "running",
+    "completed",
+    "failed",
+    "denied",
+    "cut_off",
+    "sealed",
 ]
 
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
@@ -53,7 +53,6 @@ DENIED = "Denied: this call was not allowed and did not run."
 CUT_OFF = "Not run: the reply was truncated. Split the task into smaller calls."
 
 MAX_INNER = 4_000  # maximum characters about the nested calls of a call with an unknown outcome
-SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
 
 # ---- folds
@@ -67,7 +66,7 @@ class Fold:
 
     def __init__(self, log: Records) -> None:
         self.log = log
-        self._taken = 0
+        self.taken = 0  # number of processed records
 
     def take(self, at: int, record: Record | Message) -> None:
         """Process the record at an index of the log."""
@@ -75,19 +74,22 @@ class Fold:
 
     def catch_up(self) -> Self:
         """Process the new records. After an exception, the fold is unusable."""
-        for record in self.log[self._taken :]:
-            self.take(self._taken, record)
-            self._taken += 1
+        for record in self.log[self.taken :]:
+            self.take(self.taken, record)
+            self.taken += 1
         return self
 
 
 class Conversation(Fold):
     """The rendered messages of a log, the states of its calls, and the model requests.
 
+    A log entry updates the conversation itself: see `Mark.apply`.
+
     states: the CallState of all calls, including nested calls, by call id.
     requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
     withheld: `id(message)` of messages refused by a gate, which the view omits.
+    shown: the messages of the log that the view contains.
     stop_reason: the stop reason of the newest run; "" for a running or killed run, None without a
         run.
     """
@@ -100,8 +102,7 @@ class Conversation(Fold):
         self.requests: list[RequestRecord] = []
         self.run: list[Record | Message] = []
         self.withheld: set[int] = set()
-        self._summary_at: int | None = None
-        self._begin_view()
+        self.show([])
 
     @property
     def messages(self) -> list[Message]:
@@ -122,56 +123,39 @@ class Conversation(Fold):
         return self.states.get(call.id) or CallState(call)
 
     def take(self, at: int, record: Record | Message) -> None:
-        self._note(record)
-        if isinstance(record, Summary):
-            self._summary_at = at
-        if isinstance(record, Withheld):
-            self.withheld.update(map(id, self.log[record.index : record.index + 1]))
-        if isinstance(record, Summary | Withheld):
-            self._begin_view()
-            for kept in in_view(self.log[: at + 1], self._summary_at):
-                self._show(kept)
-        else:
-            self._show(record)
-
-    def _note(self, record: Record | Message) -> None:
-        """Update the states of calls, the run and the requests from a record."""
-        self._note_call(record)
-        if isinstance(record, RunStart):
-            self.run = []
-            self.stop_reason = ""
-        elif isinstance(record, RunEnd):
-            self.stop_reason = record.stop_reason
-        elif isinstance(record, Fork):
-            self.requests = []
-        if is_request(record):
-            self.requests.append(record)
-        self.run.append(record)
-
-    def _note_call(self, record: Record | Message) -> None:
-        """Update the states of calls from a record."""
-        if isinstance(record, AssistantMessage):
+        if isinstance(record, Mark):
+            record.apply(self)
+        elif isinstance(record, AssistantMessage):
             status: CallStatus = "pending" if is_complete(record) else "cut_off"
             for call in record.tool_calls:
                 self.states[call.id] = CallState(call, status)
         elif isinstance(record, ToolMessage):
             call = ToolCall(record.tool_call_id, record.tool_name)  # if a mixin has added it
             self.states.setdefault(call.id, CallState(call)).end(record)
-        elif isinstance(record, InnerCall):
-            parent = self.states.get(record.parent_id)
-            if parent and record.call_id not in self.states:
-                self.states[record.call_id] = inner = CallState(record.call)
-                parent.inner += (inner,)
-        elif isinstance(record, CallEntry) and (state := self.states.get(record.call_id)):
-            state.note(record)
+        if is_request(record):
+            self.requests.append(record)
+        self.run.append(record)
+        self._show(record)
 
-    def _begin_view(self) -> None:
+    def withhold(self, message: Record | Message) -> None:
+        """Remove a message from the view."""
+        self.withheld.add(id(message))
+        self.show(self.shown)
+
+    def show(self, records: Records) -> None:
+        """Render these records instead of the previous records."""
+        self.shown: list[Message] = []
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # ids of the calls in the view
         self._open: list[_Slot] = []  # the positions of missing results, in order
+        for record in records:
+            self._show(record)
 
     def _show(self, record: Record | Message) -> None:
-        """Add a record to the view."""
+        """Add a record to the view, if it is a message that is not withheld."""
+        if not isinstance(record, Message) or id(record) in self.withheld:
+            return
+        self.shown.append(record)
         if isinstance(record, AssistantMessage):
             self._show_reply(record)
         elif isinstance(record, ToolMessage):
@@ -181,7 +165,7 @@ class Conversation(Fold):
                     self._messages[place.index] = place.fill(record)
                     self._open.remove(place)
                     break
-        elif isinstance(record, Message) and id(record) not in self.withheld:
+        else:
             self._messages.append(record)
 
     def _show_reply(self, record: AssistantMessage) -> None:
@@ -223,28 +207,6 @@ def view(log: Records) -> list[Message]:
     Unique ids replace empty and repeated call ids. Equal logs have equal views.
     """
     return Conversation(log).catch_up().messages
-
-
-def in_view(log: Records, summary_at: int | None) -> Records:
-    """Return the records of a log that the view contains, given the index of the last Summary."""
-    if summary_at is None:
-        return log
-    summary = cast(Summary, log[summary_at])
-    return [*summarized(log[:summary_at], summary), *log[summary_at + 1 :]]
-
-
-def summarized(log: Records, summary: Summary) -> list[Record | Message]:
-    """Return the records that the view contains after a Summary at the end of a log.
-
-    The view then contains the first task, the summary, the user's messages since the newest prompt,
-    and the records since `kept_from`.
-    """
-    prompt = newest_prompt_index(log)
-    own = [at for at, record in enumerate(log[: summary.kept_from]) if is_own(record)]
-    first_task = [log[at] for at in own[:1]]
-    message = UserMessage(SUMMARY_INTRO + summary.content, "summary")
-    since_prompt = [log[at] for at in own[1:] if at >= prompt]
-    return [*first_task, message, *since_prompt, *log[summary.kept_from :]]
 
 
 def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
@@ -306,39 +268,36 @@ class CallState:
     result: None while the call is open. `result.seconds` is the duration, if known.
     inner: the calls that this call made by `Loop.call`. Calls without a result are closed together
         with this call.
-    question, answer: the newest question of the call's tool to the user, and the user's answer.
-    decision: `decision.by` identifies the reviewer. A call denied without a decision was denied by
-        a rule.
+    reason: why the call was denied.
+    awaits: the entry that describes what the call awaits from outside, if anything.
+    entries: the log entries about the call. `state.newest(Decision)` returns the decision.
     """
 
     call: ToolCall
     state: CallStatus = "pending"
-    ask: Ask | None = None
-    decision: Decision | None = None
     start: ToolStart | None = None
     result: ToolMessage | None = None
     inner: tuple[CallState, ...] = ()
-    question: UserQuestion | None = None
-    answer: UserAnswer | None = None
-
-    @property
-    def asked(self) -> ToolCall:
-        """Return the call as presented for approval; a gate may have changed the arguments."""
-        if self.ask and self.ask.arguments:
-            return replace(self.call, name=self.ask.name, arguments=self.ask.arguments)
-        return self.call
+    awaits: Awaits | None = None
+    reason: str = ""
+    entries: list[CallEntry] = field(default_factory=list[CallEntry])
 
     @property
     def presented(self) -> ToolCall:
-        """Return the call as `agent.pending` presents it, with the question of its tool, if any."""
-        if self.question:
-            return replace(self.call, arguments=self.question.arguments)
-        return self.asked
+        """Return the call as `agent.pending` presents it."""
+        return self.awaits.presented(self.call) if self.awaits else self.call
+
+    def newest(self, kind: type[Entry]) -> Entry | None:
+        """Return the newest entry of a type about this call."""
+        for entry in reversed(self.entries):
+            if isinstance(entry, kind):
+                return entry
+        return None
 
     @property
     def waits(self) -> bool:
         """Return whether the call may still start."""
-        return self.state in ("pending", "awaiting_approval")
+        return self.state in ("pending", "awaiting_approval", "awaiting_answer")
 
     @property
     def waiting_inside(self) -> list[CallState]:
@@ -348,31 +307,9 @@ class CallState:
             waiting += [inner] if inner.waits else inner.waiting_inside
         return waiting
 
-    def note(self, mark: CallEntry) -> None:
-        """Update the state from a log entry about this call."""
-        if isinstance(mark, ToolStart):
-            self.start = mark
-            self.state = "running"
-        elif isinstance(mark, UserQuestion):
-            self.question, self.answer = mark, None
-            self.state = "pending"
-        elif isinstance(mark, UserAnswer):
-            self.answer = mark
-        elif isinstance(mark, Ask):
-            self.ask = mark
-            self.state = "awaiting_approval"
-        elif isinstance(mark, InnerResult):
-            self.end(mark.result)
-        elif isinstance(mark, Decision):
-            self.decision = mark
-            if mark.allowed:
-                self.state = "pending"
-            else:  # started calls may have had effects
-                self.state = "sealed" if self.start else "denied"
-
     def end(self, result: ToolMessage) -> None:
         """Record the result of this call. A started call is never "denied"."""
-        self.result = result
+        self.result, self.awaits = result, None
         if result.origin == "tool" or (result.origin == "denied" and self.start):
             self.state = "failed" if result.is_error else "completed"
         else:
@@ -385,7 +322,7 @@ class CallState:
 def placeholder_result(state: CallState) -> ToolMessage:
     """Return a placeholder result that describes the state of a call without a result."""
     if state.state == "denied":
-        return denied(state, state.decision.reason if state.decision else "")
+        return denied(state, state.reason)
     if state.state == "cut_off":
         return state.call.answer(CUT_OFF, is_error=True, origin="cut_off")
     text = OUTCOME_UNKNOWN if state.start else NEVER_STARTED
@@ -414,9 +351,9 @@ def denied(state: CallState, reason: str) -> ToolMessage:
 
 def is_request(record: object) -> TypeGuard[RequestRecord]:
     """Return whether the record documents a model request, unlike some summaries."""
-    if isinstance(record, Summary):
-        return bool(record.model or record.usage)
-    return isinstance(record, AssistantMessage | SideRequest)
+    if isinstance(record, RequestEntry):
+        return record.is_request
+    return isinstance(record, AssistantMessage)
 
 
 def usage_of(records: Iterable[object]) -> Usage:

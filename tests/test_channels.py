@@ -17,9 +17,9 @@ from agentloop import (
     current_agent,
     tool,
 )
+from agentloop.common.gate import Decision
 from agentloop.common.store import read_log
 from agentloop.events import TextEvent
-from agentloop.messages import Decision
 from agentloop.models.scripted import call
 
 from . import test_loop

@@ -7,18 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Loop, ScriptedModel
+from agentloop.common.gate import Ask, Decision
 from agentloop.common.model_info import CacheRules
+from agentloop.common.nested import InnerCall, InnerResult
+from agentloop.common.summary import Summary
 from agentloop.messages import (
-    Ask,
     AssistantMessage,
-    Decision,
     Fork,
-    InnerCall,
-    InnerResult,
     RunEnd,
     RunStart,
     SideRequest,
-    Summary,
     ToolCall,
     ToolMessage,
     ToolStart,
@@ -64,8 +62,8 @@ records = (
     users
     | results
     | st.builds(AssistantMessage, texts, st.lists(calls, max_size=3).map(tuple), usage=usages)
-    | st.builds(Summary, texts, st.integers(0, 9), usages, at=st.just(1.0))
-    | st.builds(SideRequest, usages, st.just("m"), st.sampled_from(["", "compaction"]))
+    | st.builds(Summary, texts, st.integers(0, 9), usage=usages, at=st.just(1.0))
+    | st.builds(SideRequest, st.sampled_from(["", "compaction"]), usage=usages, model=st.just("m"))
     | st.builds(Decision, ids, st.booleans())
     | st.builds(InnerCall, st.sampled_from("ad"), ids, names, st.just("{}"))
     | st.builds(InnerResult, st.sampled_from("ad"), results)

@@ -50,10 +50,11 @@ from agentloop import (
     tool,
     validate_messages,
 )
+from agentloop.common.gate import Ask
 from agentloop.errors import report_failed_attempt
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import EMPTY_REPLY, OUT_OF_TURNS
-from agentloop.messages import Ask, RunEnd, RunStart, SideRequest
+from agentloop.messages import RunEnd, RunStart, SideRequest
 from agentloop.models.scripted import call
 from agentloop.settings import settings_of
 from agentloop.transcript import CUT_OFF, NEVER_STARTED, OUTCOME_UNKNOWN
@@ -188,7 +189,7 @@ class TestLoop:
 
     async def test_log_entries_between_nudges_do_not_reset_the_count(self):
         def empty(messages, tools):
-            agent.record(SideRequest(Usage(1)))
+            agent.record(SideRequest(usage=Usage(1)))
             return ""
 
         agent, llm = self.make(*[empty] * 9)
@@ -1351,7 +1352,7 @@ async def test_a_turn_is_streamed_if_there_is_a_listener(purpose, listeners, str
 
 async def test_failed_attempts_after_a_run_are_not_counted_for_the_agent():
     def fails_once(messages, tools):
-        report_failed_attempt.get()(SideRequest(Usage(5)))
+        report_failed_attempt.get()(SideRequest(usage=Usage(5)))
         return "ok"
 
     llm = ScriptedModel(fails_once)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from agentloop.common.gate import Decision
 from agentloop.common.records import dump_record, from_dict, load_record, to_dict
+from agentloop.common.summary import Summary
 from agentloop.messages import (
     TAGS,
     AssistantMessage,
     Citation,
-    Decision,
     FilePart,
     ImagePart,
     Mark,
@@ -25,7 +26,6 @@ from agentloop.messages import (
     RunStart,
     SideRequest,
     Stop,
-    Summary,
     SystemMessage,
     TaskComplete,
     TextPart,
@@ -67,9 +67,9 @@ records = st.one_of(
     st.builds(RunEnd, texts),
     st.builds(ToolStart, texts),
     st.builds(Reset),
-    st.builds(Summary, any_text, numbers, usages),
+    st.builds(Summary, any_text, numbers, usage=usages),
     st.builds(Decision, texts, st.booleans(), any_text),
-    st.builds(SideRequest, usages),
+    st.builds(SideRequest, usage=usages),
 )
 
 
@@ -102,12 +102,6 @@ def test_unknown_fields_records_and_parts_are_preserved_at_every_level():
     assert load_record(b'{"type":["user"]}') == Unknown({"type": ["user"]})
     line = b'{"type":"user","content":[{"type":"video","url":"u"}]}'
     assert dump_record(load_record(line)) == line
-
-
-def test_a_summary_is_read_with_the_field_name_of_an_older_version():
-    old = load_record(b'{"type":"summary","at":1.0,"content":"x","keep":3}')
-    assert old == Summary("x", 3, at=1.0)
-    assert load_record(dump_record(old)) == old
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,9 @@ from agentloop import (
     current_agent,
     tool,
 )
+from agentloop.common.summary import Summary
 from agentloop.common.tokens import count_tokens
-from agentloop.messages import Summary, ToolMessage
+from agentloop.messages import ToolMessage
 from agentloop.models.scripted import call
 
 from . import test_loop

@@ -23,6 +23,8 @@ from agentloop import (
     view,
 )
 from agentloop.messages import RunEnd, Unknown
+from agentloop.common.gate import Decision
+from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.transcript import Conversation
 
 SAMPLE = Path(__file__).parent / "data" / "session_1_0.jsonl"
@@ -66,13 +68,13 @@ def test_the_states_of_the_calls_are_the_same():
     conversation = Conversation(read_log(SAMPLE)).catch_up()
     states = conversation.states
     assert states["call_1"].result.text == "paid"
-    assert states["call_1"].decision.by == "chief"
+    assert states["call_1"].newest(Decision).by == "chief"
     assert states["call_1"].start.at == 1782000006.0
     assert states["call_1"].inner[0].result.text == "100"
     assert states["call_1.1"].call.name == "balance"
     assert states["call_2"].state == "denied"
-    assert states["call_3"].question.state == "q1"
-    assert states["call_3"].answer.content == '"today"'
+    assert states["call_3"].newest(UserQuestion).state == "q1"
+    assert states["call_3"].newest(UserAnswer).content == '"today"'
     assert [state.call.id for state in conversation.open_calls] == ["call_5"]
     assert sum(request.usage.input_tokens for request in conversation.requests) == 70
 

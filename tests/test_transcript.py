@@ -7,16 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Loop, ScriptedModel
+from agentloop.common.gate import Ask, Decision, asked
 from agentloop.common.records import dump_record, load_record
+from agentloop.common.summary import SUMMARY_INTRO, Summary
 from agentloop.messages import (
-    Ask,
     AssistantMessage,
-    Decision,
     Fork,
     RunEnd,
     RunStart,
     SideRequest,
-    Summary,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -30,7 +29,6 @@ from agentloop.transcript import (
     DENIED,
     NEVER_STARTED,
     OUTCOME_UNKNOWN,
-    SUMMARY_INTRO,
     CallState,
     Conversation,
     denied,
@@ -67,7 +65,7 @@ records = st.one_of(
     st.builds(ToolStart, ids, at=st.just(0.0)),
     st.builds(Ask, ids, at=st.just(0.0)),
     st.builds(Decision, ids, st.booleans(), at=st.just(0.0)),
-    st.builds(Summary, st.just("sum"), st.integers(0, 12), st.just(Usage(1)), at=st.just(0.0)),
+    st.builds(Summary, st.just("sum"), st.integers(0, 12), usage=st.just(Usage(1)), at=st.just(0.0)),
 )
 logs = st.lists(records, max_size=12)
 
@@ -109,7 +107,7 @@ def test_the_state_and_the_decision_of_each_call_are_computed_from_the_log():
         "g": "sealed",
         "h": "denied",
     }
-    assert (trails["b"].ask.at, trails["c"].start.at, trails["e"].decision) == (1.0, 2.0, yes)
+    assert (trails["b"].newest(Ask).at, trails["c"].start.at, trails["e"].newest(Decision)) == (1.0, 2.0, yes)
     assert trails["f"].start.at + trails["f"].result.seconds == 2.5
     assert trails["e"].result == answers("e")
     assert states_of([load_record(dump_record(record)) for record in log]) == trails
@@ -142,9 +140,9 @@ def test_a_call_in_a_truncated_reply_has_a_placeholder_result():
 
 def test_an_approval_request_refers_to_the_call_as_changed_by_a_gate():
     log = [TASK, asks(A), Ask("a", "why")]
-    assert states_of(log)["a"].asked == A
+    assert asked(states_of(log)["a"]) == A
     log += [Ask("a", "why", "subtract", '{"b":1}')]
-    assert states_of(log)["a"].asked == ToolCall("a", "subtract", '{"b":1}')
+    assert asked(states_of(log)["a"]) == ToolCall("a", "subtract", '{"b":1}')
     assert states_of(log)["a"].call == A
 
 
@@ -254,8 +252,8 @@ def test_validate_messages_reports_messages_that_providers_reject():
 
 
 def test_usage_counts_replies_summaries_and_side_requests():
-    log = [AssistantMessage("x", usage=Usage(1, 1)), Summary("s", 0, Usage(2))]
-    log += [SideRequest(Usage(4)), AssistantMessage("y"), SideRequest()]
+    log = [AssistantMessage("x", usage=Usage(1, 1)), Summary("s", 0, usage=Usage(2))]
+    log += [SideRequest(usage=Usage(4)), AssistantMessage("y"), SideRequest()]
     assert usage_of(Conversation(log).catch_up().requests) == Usage(7, 1)
 
 

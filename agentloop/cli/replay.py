@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from .. import AssistantMessage, Message, ToolCall, ToolCallEvent, ToolMessage, Usage, UserMessage
+from ..common.nested import InnerCall, InnerResult
 from ..common.records import from_dict
 from ..common.subagents import SubAgentRecord
 from ..events import events_of
-from ..messages import InnerCall, InnerResult, Record, RunEnd, RunStart, SideRequest
+from ..messages import Record, RunEnd, RunStart, SideRequest
 from ..transcript import is_own
 from .terminal import BOLD, DIM, RED, Terminal, plain
 from .view import logs_of, path_of

@@ -6,7 +6,8 @@ Copy with: messages.py and its imports.
 from dataclasses import field
 from typing import Literal
 
-from ..messages import JSON, CallEntry, HistoryChange, Mark, frozen
+from ..history_change import HistoryChange
+from ..messages import JSON, CallEntry, Mark, frozen
 
 
 @frozen

@@ -26,15 +26,13 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, PositiveFloat
 from pydantic_core import to_jsonable_python
 
-from ..common.gate import Gate, Judgment, Verdict
+from ..common.gate import Ask, Decision, Gate, Judgment, Verdict, asked
 from ..errors import ToolError
 from ..loop import Request
 from ..messages import (
     JSON,
-    Ask,
     AssistantMessage,
     CallEntry,
-    Decision,
     Fork,
     Mark,
     ToolCall,
@@ -192,7 +190,7 @@ class Approval(Gate):
     @property
     def deferred(self) -> tuple[ToolCall, ...]:
         """Return the deferred calls without a decision. They survive a restart, but not a fork."""
-        return tuple(state.asked for state in self._deferrals(decided=False))
+        return tuple(asked(state) for state in self._deferrals(decided=False))
 
     def decide(
         self, call_id: str, verdict: Literal["allow", "deny"], note: str = "", *, by: str = "user"
@@ -206,7 +204,7 @@ class Approval(Gate):
         """
         self.refuse_if_busy()
         deferred = [call.id for call in self.deferred]
-        if call_id not in deferred and self.waiting_call(call_id).ask is None:
+        if call_id not in deferred and self.waiting_call(call_id).newest(Ask) is None:
             raise ValueError(
                 f"call {call_id!r} does not require approval: use agent.answer() or run()"
             )
@@ -266,13 +264,14 @@ class Approval(Gate):
         A call that has started before, in a process that was killed, does not run again.
         """
         if state.state == "pending":
-            await self.call_tools([state.asked])
+            await self.call_tools([asked(state)])
         state = self.conversation.states[state.call.id]
         result = state.result
-        if state.state == "running" or (state.decision and not state.decision.allowed):
+        decision = state.newest(Decision)
+        if state.state == "running" or (decision and not decision.allowed):
             result = placeholder_result(state)
         if result and not state.waits:
-            text = f"{state.call.name}({state.asked.arguments}): {result.text}"
+            text = f"{state.call.name}({asked(state).arguments}): {result.text}"
             self.add(UserMessage(f"{OUTCOME} {text}", "note", state.call.id))
 
     async def judge(self, judgment: Judgment) -> Judgment:
@@ -307,8 +306,9 @@ class Approval(Gate):
         """
         call = judgment.call
         state = self.conversation.state_of(call)
-        if state.decision and state.asked == call and state.state in ("pending", "denied"):
-            return decided(judgment, state.decision)  # not requested again, and not started, since
+        decision = state.newest(Decision)
+        if decision and asked(state) == call and state.state in ("pending", "denied"):
+            return decided(judgment, decision)  # not requested again, and not started, since
         if self.fold(Consent).allows(tool, arguments):
             return replace(judgment, verdict=Verdict.ALLOW)
         self.record(Ask(call.id, judgment.reason, call.name, call.arguments))

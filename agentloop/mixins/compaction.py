@@ -26,6 +26,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ..common.hidden_text import HidesText
 from ..common.model_info import cache_rules, compact_threshold, output_limit
+from ..common.summary import Summary
 from ..common.tokens import context_window, count_tokens, message_tokens, tool_tokens
 from ..content import clip, describe_error
 from ..errors import ContextWindowExceeded
@@ -37,7 +38,6 @@ from ..messages import (
     Record,
     SideRequest,
     Stop,
-    Summary,
     ToolMessage,
     UserMessage,
 )
@@ -256,10 +256,10 @@ class Compaction(HidesText):
             reply = AssistantMessage(stop_reason=describe_error(error))
         shorter = message_tokens(reply) < cuts.tokens_freed(cut)
         if reply.text.strip() and is_complete(reply) and shorter:
-            summary = Summary(reply.text, cut, reply.usage, reply.model)
+            summary = Summary(reply.text, cut, usage=reply.usage, model=reply.model)
             return await self._apply(summary, request)
         logger.warning("the summary failed or is too long; the reply ended: %s", reply.stop_reason)
-        self.add(SideRequest(reply.usage, reply.model, "compaction"))
+        self.add(SideRequest("compaction", usage=reply.usage, model=reply.model))
         return None
 
     async def _leave_out(self, request: Request, size: float, min_share: float) -> Request | None:

@@ -26,9 +26,10 @@ from typing import cast
 
 from ..common.hidden_text import HidesText
 from ..common.model_info import CacheRules, cache_rules
+from ..common.summary import Summary
 from ..common.tokens import message_tokens
 from ..events import PruneEvent
-from ..messages import AssistantMessage, Message, Record, Summary, ToolMessage, Usage
+from ..messages import AssistantMessage, Message, Record, ToolMessage, Usage
 from ..tools import by_name
 from ..transcript import Fold, Records
 

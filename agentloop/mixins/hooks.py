@@ -35,6 +35,7 @@ import re
 from asyncio import CancelledError
 from collections.abc import Sequence, Set
 from copy import deepcopy
+from dataclasses import replace
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -43,8 +44,10 @@ from pydantic_core import from_json, to_json
 
 from ..common.gate import Gate, Judgment, Verdict
 from ..common.subagents import FiresHooks
+from ..common.summary import Summary
 from ..content import clip
 from ..depends import Function
+from ..history_change import HistoryChange
 from ..loop import Request
 from ..messages import (
     JSON,
@@ -55,13 +58,11 @@ from ..messages import (
     Result,
     RunStart,
     Stop,
-    Summary,
     ToolCall,
     UserMessage,
-    Withheld,
     frozen,
 )
-from ..transcript import Fold, is_own
+from ..transcript import Conversation, Fold, is_own
 from ..waiting import call_function, logger, wait_for, was_cancelled
 
 HookEvent = Literal[
@@ -151,6 +152,22 @@ class HookVerdict(Mark):
     def refuses(self) -> bool:
         """Return whether the verdict refuses."""
         return self.verdict in ("ask", "broken", "deny")
+
+
+@frozen
+class Withheld(Mark):
+    """A gate refused the message at this `index` of the log, which is not sent to models."""
+
+    index: int
+
+    def apply(self, conversation: Conversation) -> None:
+        conversation.withhold(conversation.log[self.index])
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        message = change.old[self.index]
+        if not any(record is message for record in change.new):
+            return None
+        return replace(self, index=change.position(self.index))
 
 
 class Hooks(Gate, FiresHooks):

@@ -22,13 +22,13 @@ from typing import Any
 
 from pydantic import PositiveFloat, PositiveInt
 
+from ..common.nested import InnerCall, InnerResult
 from ..common.prices import Priced, PriceOf, cost_of
+from ..common.summary import Summary
 from ..loop import Request
 from ..messages import (
     AssistantMessage,
     Fork,
-    InnerCall,
-    InnerResult,
     Message,
     Record,
     RequestRecord,
@@ -36,7 +36,6 @@ from ..messages import (
     RunStart,
     SideRequest,
     Stop,
-    Summary,
     ToolCall,
     ToolMessage,
     Usage,

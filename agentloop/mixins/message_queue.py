@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 from pydantic import PositiveInt
 
 from ..events import events_of
+from ..history_change import HistoryChange
 from ..loop import Loop
 from ..messages import (
     AssistantMessage,
     Content,
-    HistoryChange,
     Mark,
     Message,
     Record,

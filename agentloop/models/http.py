@@ -561,7 +561,8 @@ class HTTPModel(ABC):
         with suppress(BadRequest, *PARSE_ERRORS):
             usage = self.read(as_dict(parse_json(parts.body)) or parts.reply()).usage
         text = "".join(parts.texts)
-        report_failed_attempt.get()(SideRequest(usage, self.model, "failed attempt", text=text))
+        request = SideRequest("failed attempt", text=text, usage=usage, model=self.model)
+        report_failed_attempt.get()(request)
 
     def _translate(
         self,

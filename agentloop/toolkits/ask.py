@@ -12,10 +12,47 @@ queue or a browser. The function of an external tool is never executed. The othe
 are executed, and their results are recorded before the run ends.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from ..messages import JSON
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic_core import to_json
+
+from ..messages import JSON, Awaits, CallEntry, ToolCall, frozen
 from ..tools import tool
+from ..transcript import CallState
+
+
+@frozen
+class UserQuestion(Awaits):
+    """The tool of a started call asks the user; `agent.answer` records the UserAnswer.
+
+    The run ends as "needs_answer". After the answer, `run()` executes the call again.
+
+    arguments: the question as a JSON object, which `agent.pending` presents in place of the
+        arguments of the call.
+    state: data of the tool for its next execution.
+    """
+
+    arguments: str
+    state: str = ""
+
+    def presented(self, call: ToolCall) -> ToolCall:
+        return replace(call, arguments=self.arguments)
+
+    def answered(self, content: object) -> UserAnswer:
+        return UserAnswer(self.call_id, to_json(content).decode())
+
+
+@frozen
+class UserAnswer(CallEntry):
+    """The answer to the newest UserQuestion of a call, as JSON text."""
+
+    content: str
+
+    def apply_to(self, state: CallState) -> None:
+        state.awaits, state.state = None, "pending"
 
 
 @tool(external=True, read_only=True)

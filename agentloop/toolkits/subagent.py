@@ -138,7 +138,8 @@ class SubAgent(Loop):
         model = request.model or self.llm
         itself = Answering(model.model, partial(super().call_model, request))
         reply = await self.parent.call_model(replace(request, purpose="subagent", model=itself))
-        self.parent.add(SideRequest(reply.usage, reply.model, tool_calls=len(reply.tool_calls)))
+        calls = len(reply.tool_calls)
+        self.parent.add(SideRequest(tool_calls=calls, usage=reply.usage, model=reply.model))
         return reply
 
 

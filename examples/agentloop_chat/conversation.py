@@ -280,7 +280,7 @@ class Chat:
         self.agent.load_history(view(log[:at]))
         self.agent.record(Fork())  # the following records represent all previous requests
         for request in before.requests:
-            self.agent.record(SideRequest(request.usage, request.model))
+            self.agent.record(SideRequest(usage=request.usage, model=request.model))
         self.workspace.seen.clear()
         self.note(f"Removed. Changed files are not restored: {files}.")
         return next(typed(record) for record in log[at:] if is_prompt(record))

@@ -22,7 +22,8 @@ from pydantic_core import from_json, to_json
 
 from agentloop import Stop, Tool, ToolError, current_agent, current_call
 from agentloop.depends import Overrides
-from agentloop.messages import JSON, UserQuestion
+from agentloop.messages import JSON
+from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.toolkits.ask import question_text as text_with_options
 from agentloop.toolkits.mcp import MCPTool
 
@@ -164,11 +165,12 @@ def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
         return None, None
     agent, call = overrides[current_agent](), overrides[current_call]()
     state = agent.conversation.state_of(call)
-    if state.question is None:
+    question, answer = state.newest(UserQuestion), state.newest(UserAnswer)
+    if question is None:
         return None, None
-    questions = Questions(**from_json(state.question.state))
-    if state.answer:
-        questions.take(from_json(state.answer.content))
+    questions = Questions(**from_json(question.state))
+    if answer and not state.awaits:
+        questions.take(from_json(answer.content))
     await_answer(questions, overrides)
     return questions.answers, questions.state
 

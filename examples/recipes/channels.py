@@ -35,6 +35,7 @@ from agentloop import (
     call,
     tool,
 )
+from agentloop.common.gate import Ask, Decision
 from agentloop.events import (
     Delta,
     Event,
@@ -44,7 +45,7 @@ from agentloop.events import (
     ToolsChangedEvent,
     events_of,
 )
-from agentloop.messages import Ask, Decision, Unknown
+from agentloop.messages import Unknown
 from agentloop.transcript import Fold, Records
 
 Channel = Literal["progress", "control", "monitor"]

@@ -25,7 +25,7 @@ from agentloop import (
 )
 from agentloop.cli.terminal import Terminal
 from agentloop.common.prices import Price
-from agentloop.messages import UserQuestion
+from agentloop.toolkits.ask import UserQuestion
 
 
 def billed(text, *calls, tokens):

@@ -13,9 +13,10 @@ from pathlib import Path
 from dbos import DBOS, SetWorkflowID
 
 from agentloop import Agent, CompactionConfig, Depends, Loop, ScriptedModel, Session, tool
+from agentloop.common.summary import Summary
 from agentloop.depends import current_agent
 from agentloop.events import FinalResponseEvent, TextDeltaEvent
-from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolMessage, Usage
+from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.durable import Durable
 from agentloop.mixins.limits import Limits
@@ -51,7 +52,7 @@ async def pay(n: int) -> str:
 def look(n: int, agent: Loop = Depends(current_agent)) -> str:
     """Look."""
     note(f"{DBOS.workflow_id} look {n}")
-    agent.add(SideRequest(Usage(1, 1)))  # as a sub-agent in a step does
+    agent.add(SideRequest(usage=Usage(1, 1)))  # as a sub-agent in a step does
     return f"saw {n}"
 
 

@@ -15,8 +15,9 @@ import pytest
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
 from agentloop import Agent, AgentBusy, Depends, ScriptedModel, Session, ToolCall, ToolError, tool
+from agentloop.common.gate import Ask, Decision
 from agentloop.depends import current_call
-from agentloop.messages import Ask, Decision, ToolStart
+from agentloop.messages import ToolStart
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
@@ -233,7 +234,7 @@ class TestApproval(test_loop.TestLoop):
         assert sorted(ran) == ["x", "y"]
         assert results(agent)[2].endswith("Not z.")
         trails = agent.conversation.states
-        states = [(t.state, t.decision and t.decision.by) for t in trails.values()]
+        states = [(t.state, t.newest(Decision) and t.newest(Decision).by) for t in trails.values()]
         assert states == [("completed", "anna"), ("completed", None), ("denied", "user")]
 
     async def test_a_started_call_that_is_denied_does_not_run_again(self):
@@ -404,8 +405,8 @@ class World:
             verdict = self.chance.choice(["allow", "allow", "deny", "perhaps"])
             with suppress(ValueError):
                 agent.decide(call_id, verdict)
-                if verdict == "allow" and state.ask:  # a decision on an approval request
-                    name, arguments = state.ask.name, json.loads(state.ask.arguments)
+                if verdict == "allow" and state.newest(Ask):  # a decision on an approval request
+                    name, arguments = state.newest(Ask).name, json.loads(state.newest(Ask).arguments)
                     self.yes[name, arguments["amount"]] += 1
 
     async def live(self):
@@ -602,7 +603,7 @@ def test_a_kill_at_any_record_loses_no_deferred_approval_and_repeats_no_payment(
         was_killed = world.was_killed
         agent = world.agent
         assert agent.deferred == agent.pending == ()
-        states = [state for state in agent.conversation.states.values() if state.decision]
+        states = [state for state in agent.conversation.states.values() if state.newest(Decision)]
         assert {state.call.parsed["to"] for state in states} == {"anna", "bert"}
         for state in states:
             [note] = [m.text for m in agent.messages if getattr(m, "sent_id", 0) == state.call.id]

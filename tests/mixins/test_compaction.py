@@ -17,10 +17,11 @@ from agentloop import (
     validate_messages,
 )
 from agentloop.common.model_info import CacheRules
+from agentloop.common.summary import Summary
 from agentloop.common.tokens import count_tokens, message_tokens, tool_tokens
 from agentloop.errors import ContextWindowExceeded
 from agentloop.events import CompactionEvent, OverBudgetEvent
-from agentloop.messages import AssistantMessage, Summary, Usage, UserMessage
+from agentloop.messages import AssistantMessage, Usage, UserMessage
 from agentloop.mixins.compaction import LEFT_OUT, NAMES, SUMMARY_PROMPT, names_in
 from agentloop.models.scripted import assert_prefix_stable, call
 

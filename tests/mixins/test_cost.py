@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from agentloop import Agent, ChatOpenAI, Limits, Price, ScriptedModel
 from agentloop.common.prices import cost_of, genai_price
+from agentloop.common.summary import Summary
 from agentloop.events import UsageEvent
-from agentloop.messages import AssistantMessage, RunStart, SideRequest, Summary, Usage, UserMessage
+from agentloop.messages import AssistantMessage, RunStart, SideRequest, Usage, UserMessage
 from agentloop.mixins.cost import Bill, Cost
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
@@ -38,7 +39,7 @@ models = st.sampled_from(["big", "small", "new", None])
 records = (
     st.builds(AssistantMessage, st.text(), usage=usages, model=models)
     | st.builds(SideRequest, usage=usages, model=models)
-    | st.builds(Summary, st.text(), st.just(0), usages, st.sampled_from(["big", "new"]))
+    | st.builds(Summary, st.text(), st.just(0), usage=usages, model=st.sampled_from(["big", "new"]))
     | st.builds(UserMessage, st.text(min_size=1))
     | st.builds(RunStart)
 )

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from agentloop import Agent, Ephemeral, ScriptedModel, ToolCall, tool
 from agentloop.common.model_info import CacheRules
+from agentloop.common.summary import Summary
 from agentloop.events import PruneEvent
-from agentloop.messages import AssistantMessage, Summary, ToolMessage, Usage, UserMessage
+from agentloop.messages import AssistantMessage, ToolMessage, Usage, UserMessage
 from agentloop.mixins.ephemeral import Pruning, placeholder
 from agentloop.models.scripted import call
 

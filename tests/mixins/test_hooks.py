@@ -22,9 +22,8 @@ from agentloop import (
     ToolMessage,
     UserMessage,
 )
-from agentloop.messages import Withheld
 from agentloop.mixins.approval import Approval, Rule
-from agentloop.mixins.hooks import Hook, Hooks
+from agentloop.mixins.hooks import Hook, Hooks, Withheld
 from agentloop.models.scripted import call
 from agentloop.toolkits.recall import recall
 

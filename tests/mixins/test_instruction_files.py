@@ -6,8 +6,9 @@ from contextlib import suppress
 import pytest
 
 from agentloop import Agent, CompactionConfig, ScriptedModel
+from agentloop.common.summary import Summary
 from agentloop.content import clip
-from agentloop.messages import Summary, UserMessage
+from agentloop.messages import UserMessage
 from agentloop.mixins.instruction_files import INTRO, InstructionFiles
 from agentloop.models.scripted import call
 

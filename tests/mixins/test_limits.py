@@ -16,7 +16,8 @@ from agentloop import (
     current_agent,
     tool,
 )
-from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolStart, Usage, UserMessage
+from agentloop.common.summary import Summary
+from agentloop.messages import AssistantMessage, SideRequest, ToolStart, Usage, UserMessage
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import NOT_RUN, Limits, RunUsage
 from agentloop.models.scripted import call, validate_messages
@@ -152,7 +153,7 @@ class TestEveryLimit(test_loop.TestLoop):
     async def test_tokens_used_by_a_tool_can_prevent_the_next_call(self):
         @tool("Ask a sub-agent", parallel=False)
         async def ask(agent: Loop = Depends(current_agent)) -> str:
-            agent.record(SideRequest(Usage(40, 10), "small"))
+            agent.record(SideRequest(usage=Usage(40, 10), model="small"))
             return "asked"
 
         agent = limited([call("ask")] * 4, tools=[ask], max_tokens=100)

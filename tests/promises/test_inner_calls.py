@@ -29,10 +29,11 @@ from agentloop import (
     tool,
 )
 from agentloop.common.gate import Gate, Verdict
-from agentloop.messages import InnerCall, InnerResult, UserQuestion
+from agentloop.common.nested import InnerCall, InnerResult
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
+from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.toolkits.subagent import as_tool
 
 from ..mixins import results
@@ -430,10 +431,10 @@ async def test_a_nested_call_may_ask_the_user(idempotent):
     @tool("Ask, as an MCP server does")
     async def served(agent: Caller, call: Annotated[ToolCall, Depends(current_call)]) -> str:
         state = agent.conversation.states[call.id]
-        if not state.answer:
+        if not state.newest(UserAnswer):
             agent.record(UserQuestion(call.id, '{"question": "name?"}'))
             raise Stop("needs_answer")
-        return f"Hello {state.answer.content}"
+        return f"Hello {state.newest(UserAnswer).content}"
 
     @tool("Greet", idempotent=idempotent)
     async def greet(agent: Caller) -> str:

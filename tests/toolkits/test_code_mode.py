@@ -19,10 +19,11 @@ from agentloop import (
     current_call,
     tool,
 )
-from agentloop.messages import AssistantMessage, Stop, UserQuestion
+from agentloop.messages import AssistantMessage, Stop
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
+from agentloop.toolkits.ask import UserQuestion
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
 from tests.test_recipes import load

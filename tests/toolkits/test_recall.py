@@ -16,7 +16,8 @@ from agentloop import (
     ToolMessage,
     tool,
 )
-from agentloop.messages import RunEnd, RunStart, Summary, UserMessage
+from agentloop.common.summary import Summary
+from agentloop.messages import RunEnd, RunStart, UserMessage
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call

@@ -1,6 +1,10 @@
-"""Nested calls: a tool calls other tools of its agent with `Loop.call`.
+"""Nested calls: a tool calls other tools of its agent with `agent.call`.
 
-Copy with: run.py, tools.py and their imports.
+Copy with: the core, common/nested.py.
+
+    @tool(idempotent=True)
+    async def report(city: str, agent: Annotated[NestedCalls, Depends(current_agent)]) -> str:
+        return f"In {city}: {await agent.call(get_weather, city=city)}"
 """
 
 from __future__ import annotations
@@ -13,18 +17,58 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
-from .errors import ToolError
-from .messages import InnerCall, Result, TaskComplete, ToolCall, ToolMessage
-from .run import BaseAgent
-from .tools import Tool
-from .transcript import placeholder_result
-from .waiting import cancel_and_wait, capture, was_cancelled
+from ..common.nested import InnerCall, InnerResult
+from ..errors import ToolError
+from ..events import events_of
+from ..loop import Loop
+from ..messages import Record, Result, TaskComplete, ToolCall, ToolMessage
+from ..run import BaseAgent
+from ..tools import Tool, find_tool
+from ..transcript import placeholder_result
+from ..waiting import cancel_and_wait, capture, was_cancelled
 
 Outcome = ToolMessage | BaseException
 
 MAX_DEPTH = 8  # maximum levels of nested calls
+
+
+class NestedCalls(Loop):
+    """Lets tools call other tools of their agent."""
+
+    async def call(self, tool_or_name: Tool | str, /, **arguments: Any) -> Any:
+        """Call another tool of this agent from a tool, and return its result.
+
+        The same gates, limits and dependencies apply as to the model's calls. The call is recorded
+        in the log, but not sent to the model. The result is text or parts, or the JSON data of
+        another value, truncated at `max_result_chars`. `asyncio.gather` runs calls concurrently.
+
+        If the call requires approval or an external answer, the run ends and `pending` lists the
+        call. After the decision or the answer, `run()` executes the calling tool again if that tool
+        is idempotent: completed nested calls return their recorded results without another
+        execution. Otherwise `run()` executes only the nested call, and the result of the calling
+        tool states that the outcome is unknown.
+
+        Raises ToolError if the call fails, is denied or not executed, and RuntimeError outside of a
+        tool of this agent.
+        """
+        caller = current_caller.get()
+        if caller is None or caller.agent is not self:
+            raise RuntimeError("agent.call() is only available in a tool that this agent runs")
+        name = tool_or_name if isinstance(tool_or_name, str) else tool_or_name.name
+        tool = find_tool(name, self._turn_tools)
+        return await caller.call(tool, to_json(arguments).decode())
+
+    async def call_tool(self, call: ToolCall) -> ToolMessage:
+        async with Caller(self, call, self.call_tools, self.max_parallel):
+            return await super().call_tool(call)
+
+    def add(self, record: Record) -> None:
+        super().add(record)
+        if isinstance(record, InnerResult):
+            for event in events_of(record.result):
+                self.emit(event)
 
 
 @dataclass(eq=False)

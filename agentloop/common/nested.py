@@ -1,0 +1,63 @@
+"""The records of nested calls, which a tool makes with `agent.call`: see mixins/nested_calls.py.
+
+Copy with: transcript.py and its imports.
+"""
+
+from __future__ import annotations
+
+from ..history_change import HistoryChange
+from ..messages import (
+    TAGS,
+    CallEntry,
+    Mark,
+    ToolCall,
+    ToolMessage,
+    frozen,
+    tag_of,
+)
+from ..transcript import CallState, Conversation
+
+
+@frozen
+class NestedCall(ToolCall):
+    """A call of a tool by another tool. The model does not see the result."""
+
+    def record_of(self, result: ToolMessage) -> InnerResult:
+        return InnerResult(self.id, result)
+
+
+del TAGS[tag_of(NestedCall)]  # never a record
+
+
+@frozen
+class InnerCall(CallEntry):
+    """A tool called another tool of its agent, during the call `parent_id`: see `Loop.call`."""
+
+    parent_id: str
+    name: str
+    arguments: str
+
+    @property
+    def call(self) -> NestedCall:
+        """Return the call."""
+        return NestedCall(self.call_id, self.name, self.arguments, self.parent_id)
+
+    def apply(self, conversation: Conversation) -> None:
+        parent = conversation.states.get(self.parent_id)
+        if parent and self.call_id not in conversation.states:
+            conversation.states[self.call_id] = state = CallState(self.call)
+            parent.inner += (state,)
+
+
+@frozen
+class InnerResult(CallEntry):
+    """The result of an InnerCall: returned to the calling tool, and never sent to the model."""
+
+    result: ToolMessage
+
+    def apply_to(self, state: CallState) -> None:
+        state.end(self.result)
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        is_deleted = self.result.text in change.deleted_texts
+        return None if is_deleted else CallEntry.after_change(self, change)

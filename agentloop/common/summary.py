@@ -1,0 +1,49 @@
+"""The record of a summary, and what the view contains after it: see mixins/compaction.py.
+
+Copy with: transcript.py and its imports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..history_change import HistoryChange
+from ..messages import Mark, Message, Record, RequestEntry, UserMessage, frozen
+from ..transcript import Conversation, Records, is_own, newest_prompt_index
+
+SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
+
+
+@frozen
+class Summary(RequestEntry):
+    """A summary of the conversation. `view` renders it for later requests.
+
+    `content` replaces the records before index `kept_from`.
+    """
+
+    content: str
+    kept_from: int
+
+    @property
+    def is_request(self) -> bool:
+        return bool(self.model or self.usage)  # not if old turns were only dropped
+
+    def apply(self, conversation: Conversation) -> None:
+        conversation.show(summarized(conversation.log[: conversation.taken], self))
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return replace(self, kept_from=change.position(self.kept_from))
+
+
+def summarized(log: Records, summary: Summary) -> list[Record | Message]:
+    """Return the records that the view contains after a Summary at the end of a log.
+
+    The view then contains the first task, the summary, the user's messages since the newest prompt,
+    and the records since `kept_from`.
+    """
+    prompt = newest_prompt_index(log)
+    own = [at for at, record in enumerate(log[: summary.kept_from]) if is_own(record)]
+    first_task = [log[at] for at in own[:1]]
+    message = UserMessage(SUMMARY_INTRO + summary.content, "summary")
+    since_prompt = [log[at] for at in own[1:] if at >= prompt]
+    return [*first_task, message, *since_prompt, *log[summary.kept_from :]]
