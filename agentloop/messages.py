@@ -12,18 +12,19 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
 
-if TYPE_CHECKING:
-    from .history_change import HistoryChange
-    from .transcript import CallState, Conversation
 
 Data = TypeVar("Data")
 Value = DefaultTypeVar("Value", default=Any)
 JSON = dict[str, Any]
+# classes of transcript.py and history_change.py, which import this file
+Conversation: TypeAlias = Any
+CallState: TypeAlias = Any
+HistoryChange: TypeAlias = Any
 Extra = Mapping[str, Any] | None
 ToolChoice = str
 """`"auto"`, `"required"`, `"none"`, or the name of the tool that the model must call."""

@@ -1,6 +1,6 @@
 """The records of nested calls, which a tool makes with `agent.call`: see mixins/nested_calls.py.
 
-Copy with: transcript.py and its imports.
+Copy with: history_change.py and its imports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The interface of sub-agents to other modules: their records, and the hooks of their parent.
 
-Copy with: messages.py and its imports.
+Copy with: history_change.py and its imports.
 """
 
 from dataclasses import field

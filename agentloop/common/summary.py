@@ -1,6 +1,6 @@
 """The record of a summary, and what the view contains after it: see mixins/compaction.py.
 
-Copy with: transcript.py and its imports.
+Copy with: history_change.py and its imports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Summarizes a conversation that approaches the context window, and continues from the summary.
 
-Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py.
+Copy with: the core, common/hidden_text.py, common/model_info.py, common/summary.py,
+common/tokens.py.
 
     agent = Agent(llm=llm, compaction=CompactionConfig(threshold_ratio=0.6))
     agent = Agent(llm=llm, context_budget=16_000)        # drops old turns, before any summary

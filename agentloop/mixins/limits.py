@@ -1,6 +1,6 @@
 """Limits of a run: requests, tokens, cost, duration, tool calls, and failures of one tool.
 
-Copy with: the core, common/prices.py.
+Copy with: the core, common/nested.py, common/prices.py, common/summary.py.
 
     class MyAgent(Limits, Agent):
         max_requests = 20             # result.stop_reason is then "limit:requests"

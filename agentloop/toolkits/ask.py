@@ -1,6 +1,6 @@
 """Questions from the model to the user: the run ends, and a later run continues with the answer.
 
-Copy with: tools.py and its imports.
+Copy with: tools.py, transcript.py and their imports.
 
     agent = Agent(llm=llm, tools=[ask_user])
     result = await agent.run("Book a table.")            # "needs_answer", result.pending
