@@ -161,7 +161,8 @@ class Withheld(Mark):
     index: int
 
     def apply(self, conversation: Conversation) -> None:
-        conversation.withhold(conversation.log[self.index])
+        for message in conversation.log[self.index : self.index + 1]:  # none in a damaged session
+            conversation.withhold(message)
 
     def after_change(self, change: HistoryChange) -> Mark | None:
         message = change.old[self.index]
