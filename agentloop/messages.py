@@ -17,7 +17,6 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, dataclass_tr
 from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
 
-
 Data = TypeVar("Data")
 Value = DefaultTypeVar("Value", default=Any)
 JSON = dict[str, Any]

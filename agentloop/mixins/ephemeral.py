@@ -1,6 +1,7 @@
 """Hides outdated results of a tool from the model, except the newest results.
 
-Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py, common/summary.py.
+Copy with: the core, common/hidden_text.py, common/model_info.py, common/summary.py,
+common/tokens.py.
 
     @tool(ephemeral=2)
     async def screenshot() -> ImagePart: ...
