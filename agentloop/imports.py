@@ -17,9 +17,13 @@ Overrides
     it is in agentloop.depends
 Delta Event OnDelta OverBudgetEvent PruneEvent SubAgentEvent ToolsChangedEvent events_of
     it is in agentloop.events
-Ask Decision HistoryChange InnerCall InnerResult JSON Reset RunEnd
-    it is in agentloop.messages
-ToolChoice Unknown UserAnswer UserQuestion frozen text_of
+Ask Decision
+    it is in agentloop.common.gate
+InnerCall InnerResult
+    it is in agentloop.common.nested
+HistoryChange
+    it is in agentloop.history_change
+Awaits JSON Reset RunEnd ToolChoice Unknown frozen text_of
     it is in agentloop.messages
 Approval Rule plain_arguments
     it is in agentloop.mixins.approval
@@ -37,7 +41,7 @@ HTTPModel
     it is in agentloop.models.http
 SettingError check_settings settings_of
     it is in agentloop.settings
-answer_text ask_user question_text
+UserAnswer UserQuestion answer_text ask_user question_text
     it is in agentloop.toolkits.ask
 Workspace
     it is in agentloop.toolkits.files

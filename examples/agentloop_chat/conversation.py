@@ -37,7 +37,7 @@ from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
 from agentloop.mixins.session import SessionInfo
 from agentloop.models.http import HTTPModel
-from agentloop.toolkits.ask import answer_text
+from agentloop.toolkits.ask import UserQuestion, answer_text
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import mcp_servers
 from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
@@ -218,7 +218,7 @@ class Chat:
 
     def is_question(self, call: ToolCall) -> bool:
         """Return whether a pending call is a question of the model or of an MCP server."""
-        return call.name == "ask_user" or bool(self.agent.conversation.state_of(call).question)
+        return call.name == "ask_user" or bool(self.agent.conversation.state_of(call).newest(UserQuestion))
 
     async def run_command(self, command: str) -> None:
         """Run a command of the user, and add its output to the conversation."""

@@ -25,7 +25,7 @@ from agentloop import (
 )
 from agentloop.cli.terminal import Terminal
 from agentloop.common.prices import Price
-from agentloop.toolkits.ask import UserQuestion
+from agentloop.toolkits.ask import UserAnswer, UserQuestion
 
 
 def billed(text, *calls, tokens):
@@ -81,7 +81,7 @@ def test_the_question_of_a_server_is_shown_and_answered_by_the_next_prompt(start
         agent: Annotated[Loop, Depends(current_agent)],
         this: Annotated[ToolCall, Depends(current_call)],
     ) -> str:
-        answer = agent.conversation.state_of(this).answer
+        answer = agent.conversation.state_of(this).newest(UserAnswer)
         if answer is None:
             agent.record(UserQuestion(this.id, json.dumps(asked)))
             raise Stop("needs_answer")
