@@ -22,8 +22,8 @@ from agentloop import (
     read_log,
     view,
 )
-from agentloop.messages import RunEnd, Unknown
 from agentloop.common.gate import Decision
+from agentloop.messages import RunEnd, Unknown
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.transcript import Conversation
 

@@ -65,7 +65,9 @@ records = st.one_of(
     st.builds(ToolStart, ids, at=st.just(0.0)),
     st.builds(Ask, ids, at=st.just(0.0)),
     st.builds(Decision, ids, st.booleans(), at=st.just(0.0)),
-    st.builds(Summary, st.just("sum"), st.integers(0, 12), usage=st.just(Usage(1)), at=st.just(0.0)),
+    st.builds(
+        Summary, st.just("sum"), st.integers(0, 12), usage=st.just(Usage(1)), at=st.just(0.0)
+    ),
 )
 logs = st.lists(records, max_size=12)
 
@@ -107,7 +109,11 @@ def test_the_state_and_the_decision_of_each_call_are_computed_from_the_log():
         "g": "sealed",
         "h": "denied",
     }
-    assert (trails["b"].newest(Ask).at, trails["c"].start.at, trails["e"].newest(Decision)) == (1.0, 2.0, yes)
+    assert (trails["b"].newest(Ask).at, trails["c"].start.at, trails["e"].newest(Decision)) == (
+        1.0,
+        2.0,
+        yes,
+    )
     assert trails["f"].start.at + trails["f"].result.seconds == 2.5
     assert trails["e"].result == answers("e")
     assert states_of([load_record(dump_record(record)) for record in log]) == trails

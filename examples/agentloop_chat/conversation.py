@@ -218,7 +218,9 @@ class Chat:
 
     def is_question(self, call: ToolCall) -> bool:
         """Return whether a pending call is a question of the model or of an MCP server."""
-        return call.name == "ask_user" or bool(self.agent.conversation.state_of(call).newest(UserQuestion))
+        return call.name == "ask_user" or bool(
+            self.agent.conversation.state_of(call).newest(UserQuestion)
+        )
 
     async def run_command(self, command: str) -> None:
         """Run a command of the user, and add its output to the conversation."""

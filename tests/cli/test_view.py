@@ -142,7 +142,9 @@ def test_the_page_data_includes_the_cost_of_every_request():
     pytest.importorskip("genai_prices")
     used = Usage(1000, 10)
     log = [RunStart(at=1.0), UserMessage("go"), AssistantMessage("hi", usage=used, model=PRICED)]
-    *_, turn, side, _ = data_of([*log, SideRequest(usage=Usage(5, 5), model="nobody knows it")])["rows"]
+    *_, turn, side, _ = data_of([*log, SideRequest(usage=Usage(5, 5), model="nobody knows it")])[
+        "rows"
+    ]
     assert turn["cost"] == genai_price(PRICED, used) > 0
     assert side["cost"] is None
 
@@ -543,7 +545,11 @@ class TestInABrowser:
 
     def test_a_call_shows_its_approver_and_its_duration(self, browser):
         first, second = ToolCall("a", "pay", '{"amount": 6}'), ToolCall("b", "look")
-        log = [RunStart(at=1.0), UserMessage("go"), SideRequest(usage=Usage(9, 1), purpose="compaction")]
+        log = [
+            RunStart(at=1.0),
+            UserMessage("go"),
+            SideRequest(usage=Usage(9, 1), purpose="compaction"),
+        ]
         log += [AssistantMessage("", [first, second], seconds=2.0)]
         log += [Ask("a", "it costs money", at=3.0), Decision("a", True, "fine", by="Ann", at=9.0)]
         log += [ToolStart("b", at=3.0), ToolStart("a", at=9.0)]

@@ -406,7 +406,10 @@ class World:
             with suppress(ValueError):
                 agent.decide(call_id, verdict)
                 if verdict == "allow" and state.newest(Ask):  # a decision on an approval request
-                    name, arguments = state.newest(Ask).name, json.loads(state.newest(Ask).arguments)
+                    name, arguments = (
+                        state.newest(Ask).name,
+                        json.loads(state.newest(Ask).arguments),
+                    )
                     self.yes[name, arguments["amount"]] += 1
 
     async def live(self):
