@@ -2,9 +2,10 @@
 
     pip install -e '.[docs]' && python .ci/reference.py  # then open build/reference/agentloop.html
 
-Modules with public names (tests/test_api.py) list only these names. Docstrings are plain text with
-two conventions, which this program converts to Markdown: indented blocks are code, and paragraphs
-of `name: description` lines are lists of settings or parameters. Every warning is an error.
+Modules with public names (tests/library/test_api.py) list only these names. Docstrings are plain
+text with two conventions, which this program converts to Markdown: indented blocks are code, and
+paragraphs of `name: description` lines are lists of settings or parameters. Every warning is an
+error.
 """
 
 import ast
@@ -41,7 +42,7 @@ def module_names() -> list[str]:
 
 def select_public_names() -> None:
     """Restrict modules to their public names, and packages to their modules."""
-    from tests.test_api import MODULES
+    from tests.library.test_api import MODULES
 
     modules = {name: importlib.import_module(name) for name in module_names()}
     public = {name: list(names) for name, names in MODULES.items() if name != "agentloop"}

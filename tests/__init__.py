@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
+ROOT = Path(__file__).parents[1]
 SLOW = bool(os.environ.get("AGENTLOOP_SLOW"))
 Case = TypeVar("Case")
 

@@ -37,13 +37,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.maxschedchunk = 40
 
 
-def is_slow(item: pytest.Item) -> bool:
-    """Return whether a test is marked as slow, or is the loop's contract with a single mixin.
+ALWAYS = (
+    "tests.core.test_loop",
+    "tests.library.mixins.test_mixin_rules",
+    "tests.programs.test_nano",
+)
 
-    Every run tests the contract with the loop itself, the standard agent and all mixins together.
+
+def is_slow(item: pytest.Item) -> bool:
+    """Return whether a test is marked as slow, or repeats the loop's contract with one part alone.
+
+    Every run tests the contract with the loop itself, with the standard agent, with all mixins
+    together, and with nano.py.
     """
-    of_the_loop = getattr(item.function, "__module__", "") == "tests.test_loop"
-    alone = of_the_loop and item.module.__name__.startswith(("tests.mixins.", "tests.toolkits."))
+    of_the_loop = getattr(item.function, "__module__", "") == "tests.core.test_loop"
+    alone = of_the_loop and item.module.__name__ not in ALWAYS
     return alone or item.get_closest_marker("slow") is not None
 
 
@@ -53,7 +61,7 @@ left_out = pytest.StashKey[int]()
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     if count := config.stash.get(left_out, 0):
         terminalreporter.write_line(
-            f"{count} slow tests did not run, the loop's contract with one mixin alone among them: "
+            f"{count} slow tests did not run, the loop's contract with one part alone among them: "
             "AGENTLOOP_SLOW=1 runs them"
         )
 

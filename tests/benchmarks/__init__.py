@@ -1,0 +1,1 @@
+"""What is measured, and tests that the measurements work."""

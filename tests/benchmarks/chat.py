@@ -20,8 +20,8 @@ from agentloop import AssistantMessage, ToolMessage, UserMessage
 from agentloop.common.records import dump_record
 from agentloop.common.store import HEADER
 from agentloop.messages import ToolCall
-from tests.chat.tmux import Tmux
-from tests.cli.held_double import HeldDouble
+from tests.programs.chat.tmux import Tmux
+from tests.programs.cli.held_double import HeldDouble
 
 STREAMS = ((300, 110), (1200, 400))  # lines of code, and tokens per second
 SIZES = ((80, 24), (120, 40))

@@ -36,8 +36,8 @@ from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
+from tests.recipes import load
 
-from ..test_recipes import load
 from .caches import CACHES, costs
 from .needs import lines, question, text_of, values, without_names
 from .recordings import recorded

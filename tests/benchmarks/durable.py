@@ -121,7 +121,7 @@ def on_paper(rows, transactions, log, disk, workers=1_000, runs=20, seconds=5, t
 
 
 def database(stack):
-    from tests.mixins.test_durable import Postgres
+    from tests.library.mixins.test_durable import Postgres
 
     folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
     if not Postgres.find("initdb"):

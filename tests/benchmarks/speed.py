@@ -20,9 +20,10 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from tests import ROOT
+
 from .speed_worker import QUICK, TASKS, Sizes
 
-ROOT = Path(__file__).parent.parent.parent
 ROUNDS = 7
 SECONDS = 100  # no round starts that would end later
 SIDES = ("floor", "agentloop")

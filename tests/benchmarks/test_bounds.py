@@ -19,8 +19,7 @@ from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
-
-from .. import SLOW
+from tests import SLOW
 
 MOST, MOST_PRUNED, MOST_BUDGET = 1.10, 1.10, 1.15
 # A cut ends at a turn. If a large turn precedes the cut, the remaining request may be shorter than

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.chat.tmux import needs_tmux
+from tests.programs.chat.tmux import needs_tmux
 
 from .speed import ROOT
 

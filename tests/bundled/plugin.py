@@ -9,20 +9,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
+ANOTHER = "its programs import the package, in a Python without this plugin"
 # Tests unrelated to bundles, with the reason.
 NOT_OF_A_BUNDLE = {
     "tests/benchmarks": "they measure and verify nothing",
-    "tests/cli": "a bundle does not contain the command",
+    "tests/programs/cli": "a bundle does not contain the command",
     "tests/conformance": "it requires servers and vendor packages, and runs separately",
-    "tests/test_api.py": "it reads the files of the package",
-    "tests/test_first_agent.py": "its program imports the package, in a Python without this plugin",
-    "tests/test_howto.py": "its programs import the package, in a Python without this plugin",
-    "tests/test_known_gaps.py": "most of it concerns the command",
-    "tests/test_mixin_rules.py": "it locates the mixins by their files",
-    "tests/test_readme.py": "its programs import the package, in a Python without this plugin",
-    "tests/test_reference.py": "it checks the modules of the package",
-    "tests/test_structure.py": "it checks the folder structure of the package",
-    "tests/test_typed.py": "it checks the types of the package",
+    "tests/library/test_api.py": "it reads the files of the package",
+    "tests/programs/test_first_agent.py": ANOTHER,
+    "tests/programs/test_howto.py": ANOTHER,
+    "tests/library/test_known_gaps.py": "most of it concerns the command",
+    "tests/library/mixins/test_mixin_rules.py": "it locates the mixins by their files",
+    "tests/programs/test_readme.py": ANOTHER,
+    "tests/programs/test_reference.py": "it checks the modules of the package",
+    "tests/core/test_structure.py": "it checks the folder structure of the package",
+    "tests/library/test_typed.py": "it checks the types of the package",
 }
 
 
@@ -40,7 +41,7 @@ def pytest_load_initial_conftests(early_config):
     here = os.path.dirname(__file__)
     os.environ["AGENTLOOP_BUNDLE"] = str(path)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, str(ROOT)])
-    from tests.bundled import sitecustomize
+    from . import sitecustomize
 
     early_config.stash["parts"] = sitecustomize.parts_of(path)
 
@@ -48,7 +49,7 @@ def pytest_load_initial_conftests(early_config):
 def pytest_ignore_collect(collection_path, config):
     """Ignore tests unrelated to bundles, and tests of modules missing from the bundle."""
     name = collection_path.relative_to(ROOT)
-    part = Path("agentloop", *name.parts[1:]).with_name(name.name.removeprefix("test_"))
+    part = Path("agentloop", *name.parts[2:]).with_name(name.name.removeprefix("test_"))
     module = ".".join(part.with_suffix("").parts)
     is_missing = (ROOT / part).is_file() and module not in config.stash["parts"]
     return True if is_missing or not is_of_a_bundle(name.as_posix()) else None

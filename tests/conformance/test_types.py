@@ -15,13 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
 from tests.doubles.openai_double import Reply
-from tests.doubles.wires import (
-    CONVERSATIONS,
-    RESPONSES,
-    TOOLS,
-    WIRES,
-    hold,
-)
+from tests.doubles.wires import CONVERSATIONS, RESPONSES, TOOLS, WIRES, hold
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

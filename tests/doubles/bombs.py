@@ -23,8 +23,7 @@ from agentloop.models.scripted import call
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import MCPError, mcp_tools
 from agentloop.toolkits.shell import Shell
-
-from ..test_recipes import load
+from tests.recipes import load
 
 importlib.import_module("mcp.client.streamable_http")  # not part of the cost
 SERVER = str(Path(__file__).with_name("mcp_server.py"))

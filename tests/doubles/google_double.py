@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tests.doubles.fault_server import answer
-from tests.doubles.openai_double import (
+from .fault_server import answer
+from .openai_double import (
     Failure,
     OpenAIDouble,
     Refused,

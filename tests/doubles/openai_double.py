@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tests.doubles.fault_server import Connection, Loopback, answer, chunk, stream_head
+from .fault_server import Connection, Loopback, answer, chunk, stream_head
 
 
 @dataclass

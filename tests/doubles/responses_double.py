@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tests.doubles.openai_double import (
+from .openai_double import (
     PROVIDER_TOOLS,
     OpenAIDouble,
     Reply,

@@ -29,11 +29,12 @@ from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.http import HTTPModel
 from agentloop.models.openai import ChatOpenAI
-from tests.doubles.anthropic_double import AnthropicDouble
-from tests.doubles.fault_server import answer, chunk, stream_head
-from tests.doubles.google_double import GoogleDouble
-from tests.doubles.openai_double import OpenAIDouble, Reply, calls
-from tests.doubles.responses_double import ResponsesDouble
+
+from .anthropic_double import AnthropicDouble
+from .fault_server import answer, chunk, stream_head
+from .google_double import GoogleDouble
+from .openai_double import OpenAIDouble, Reply, calls
+from .responses_double import ResponsesDouble
 
 KEY = "k-secret-4711"
 VARIABLES = [

@@ -1,0 +1,1 @@
+"""One module per module of agentloop/common, and the format of sessions."""

@@ -1,0 +1,1 @@
+"""One module per provider, and what all providers have in common."""

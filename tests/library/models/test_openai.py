@@ -1,0 +1,381 @@
+"""ChatOpenAI: request bodies, and parsing of realistic server replies."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from pydantic import BaseModel
+
+from agentloop.common.records import dump_record, load_record
+from agentloop.errors import BadResponse
+from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
+from agentloop.messages import AssistantMessage, ToolCall, ToolMessage, Usage
+from agentloop.mixins.done import done_tool
+from agentloop.models.completions import strict_schema, write_openai_messages
+from agentloop.models.openai import ChatOpenAI
+from agentloop.models.wire import drop_none
+from tests.doubles.fault_server import stream
+from tests.doubles.wires import OPENAI, RESPONSES
+
+from .helpers import CALLED, HI, SCHEMA, TOOLS, ask, body_of, conversation, sent_body, serving
+
+LLM = ChatOpenAI("m", base_url="http://x")
+END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
+
+
+def reply_to(message, finish="stop"):
+    return LLM.read({"choices": [{"message": message, "finish_reason": finish}]})
+
+
+def assemble(*chunks):
+    whole = LLM.chunks(None)
+    for chunk in chunks:
+        whole.add(chunk)
+    return LLM.read(whole.reply())
+
+
+def delta(fields):
+    return {"choices": [{"delta": fields}]}
+
+
+def sent_message(llm, message):
+    """Return a message as it is sent back to the provider."""
+    return body_of(llm, [*HI, message])["messages"][1]
+
+
+# ---- the request
+
+
+async def test_a_conversation_with_calls_is_valid_for_the_provider():
+    wire = (await sent_body(OPENAI, conversation(), TOOLS, system="s"))["messages"]
+    assert wire[2]["content"] == "I look"
+    assert wire[2]["tool_calls"][1]["function"] == {"name": "time", "arguments": "{}"}
+    assert wire[4] == {"role": "tool", "tool_call_id": "b", "content": "no clock"}
+
+
+async def test_a_long_id_of_another_server_is_shortened_in_call_and_result():
+    long = "chatcmpl-tool-" + "0123456789abcdef" * 2
+    turn = [AssistantMessage(tool_calls=(ToolCall(long, "time"),)), ToolMessage(long, "time", "1")]
+    wire = (await sent_body(OPENAI, [*HI, *turn], TOOLS))["messages"]
+    assert wire[1]["tool_calls"][0]["id"] == wire[2]["tool_call_id"] != long
+
+
+def test_content_is_null_for_replies_with_only_calls_and_empty_replies_are_omitted():
+    turn = [AssistantMessage(), CALLED, ToolMessage("a", "time", "")]
+    contents = [(m["role"], m["content"]) for m in write_openai_messages([*HI, *turn])]
+    assert contents == [("user", "hi"), ("assistant", None), ("tool", "")]
+
+
+STRICT = {"name": "answer", "strict": True, "schema": SCHEMA | {"additionalProperties": False}}
+LOOSE = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"), [(SCHEMA, STRICT), (LOOSE, {"name": "answer", "schema": LOOSE})]
+)
+async def test_an_output_schema_uses_structured_outputs(schema, expected):
+    llm = ChatOpenAI("m", base_url="http://x", prompt_cache_key="p")
+    body = body_of(llm.with_output(schema), HI)
+    assert body["response_format"] == {"type": "json_schema", "json_schema": expected}
+    assert body["prompt_cache_key"] == "p"
+    assert "response_format" not in body_of(llm, HI)
+    body = body_of(replace(llm, api="responses").with_output(schema), HI)
+    assert body["text"] == {"format": {"type": "json_schema", **expected}}
+    async with RESPONSES.double(["{}"]) as server:
+        await ask(RESPONSES.model(server).with_output(schema))
+
+
+# ---- strict tools
+
+
+def strict_with(properties, required):
+    schema = {"type": "object", "properties": properties, "required": required}
+    before = json.dumps(schema)
+    strict = strict_schema(schema)
+    assert json.dumps(schema) == before
+    return strict
+
+
+def test_strict_schemas_require_all_parameters_and_make_optional_ones_nullable():
+    text, null = {"type": "string"}, {"type": "null"}
+    number = {"type": "integer", "description": "d"}
+    maybe = {"anyOf": [text, null]}
+    properties = {"a": text, "b": number | {"default": 3}, "c": maybe | {"default": None}}
+    assert strict_with(properties, ["a"]) == {
+        "type": "object",
+        "properties": {"a": text, "b": {"anyOf": [number, null]}, "c": {"anyOf": [maybe, null]}},
+        "required": ["a", "b", "c"],
+        "additionalProperties": False,
+    }
+
+
+def test_strict_schemas_close_nested_models_at_every_depth():
+    class Line(BaseModel):
+        text: str
+        number: int = 0
+
+    class Order(BaseModel):
+        lines: list[Line]
+        last: Line
+
+    schema = done_tool(Order).parameters
+    body = body_of(LLM.with_output(schema), HI)
+    sent = body["response_format"]["json_schema"]
+    assert sent["strict"]
+    line = sent["schema"]["$defs"]["Line"]
+    assert (line["required"], line["additionalProperties"]) == (["text", "number"], False)
+
+
+def test_an_unsupported_format_is_removed_from_a_strict_schema():
+    text = {"type": "string"}
+    url, day = text | {"format": "uri"}, text | {"format": "date"}
+    inner = {"type": "object", "required": ["u"], "additionalProperties": False}
+    properties = {"format": url, "day": day, "inner": inner | {"properties": {"u": url}}}
+    properties["urls"] = {"type": "array", "items": url}
+    assert strict_with(properties, [*properties])["properties"] == {
+        "format": text,
+        "day": day,
+        "inner": inner | {"properties": {"u": text}},
+        "urls": {"type": "array", "items": text},
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"type": "object"},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "string", "minLength": 1},
+        {"oneOf": [{"type": "string"}]},
+        {"type": "array"},
+        {"type": "array", "items": {}},
+        {"$ref": "#/$defs/X", "description": "d"},
+    ],
+)
+def test_a_schema_that_strict_mode_rejects_has_no_strict_form(value):
+    assert strict_with({"a": value}, ["a"]) is None
+
+
+# ---- replies, labelled with their provider
+
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CONTENT = {"content": "a"}
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+MIXED = [{"type": "text", "text": "a"}, {"type": "zzz"}, {"text": "b"}, 5]
+REPLIES = {  # a message, and the expected fields of the reply
+    "text": (CONTENT, {"text": "a", "stop_reason": "end", "raw": None, "usage": None}),
+    "null": ({"content": None}, {"text": ""}),
+    "no content": ({}, {"text": ""}),
+    "Mistral: parts": ({"content": MIXED}, {"text": "ab", "thinking": None}),
+    "Mistral: thinking parts": (
+        {"content": [THOUGHT, CONTENT]},
+        {"text": "", "thinking": "hm", "raw": None},
+    ),
+    "Cloudflare: an object": ({"content": {"n": 1}}, {"text": '{"n": 1}'}),
+    "half characters": ({"content": "a\ud83d\ude00\ud83d"}, {"text": "a😀\ufffd"}),
+    "a refusal": (
+        {"content": None, "refusal": "I can't."},
+        {"text": "I can't.", "stop_reason": "refused"},
+    ),
+    "DeepSeek, vLLM": (CONTENT | {"reasoning_content": "hm"}, {"thinking": "hm"}),
+    "OpenRouter": (CONTENT | {"reasoning": "hm"}, {"thinking": "hm"}),
+    "an object as reasoning": (CONTENT | {"reasoning": {"n": 1}}, {"thinking": '{"n": 1}'}),
+    "half a character in a signature": (
+        {"tool_calls": [CALL | {"extra_content": "\ud83d"}]},
+        {"tool_calls": (ToolCall("a", "f", extra={"extra_content": "\ufffd"}),)},
+    ),
+    "Azure: filtered": (None, {"text": "", "stop_reason": "refused"}),
+}
+REASONING = {"completion_tokens_details": {"reasoning_tokens": 30}}
+USAGES = {  # usage fields in addition to 100 input and 50 output tokens, and the expected usage
+    "OpenAI": (
+        REASONING | {"prompt_tokens_details": {"cached_tokens": 80}, "total_tokens": 150},
+        Usage(100, 50, cached_input_tokens=80, reasoning_tokens=30),
+    ),
+    "OpenRouter": (
+        {"prompt_tokens_details": {"cache_write_tokens": 60}},
+        Usage(100, 50, cache_write_tokens=60),
+    ),
+    "xAI": (REASONING | {"total_tokens": 180}, Usage(100, 80, reasoning_tokens=30)),
+    "Mistral": ({"num_cached_tokens": 7}, Usage(100, 50, 7)),
+    "Moonshot": ({"cached_tokens": 7}, Usage(100, 50, 7)),
+    "DeepSeek": ({"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 93}, Usage(100, 50, 7)),
+}
+
+
+def read(message, finish, streaming, usage=None):
+    """Read a reply. In a stream, each text is a single delta, and usage has a separate chunk."""
+    choice = {} if message is None else {"delta" if streaming else "message": message}
+    choices = [choice | {"finish_reason": finish}]
+    if streaming:
+        return assemble({"choices": choices}, {"choices": [], "usage": usage})
+    return LLM.read({"choices": choices, "usage": usage})
+
+
+@pytest.mark.parametrize("case", REPLIES)
+def test_replies_of_different_servers_are_read(case, streaming):
+    message, expected = REPLIES[case]
+    reply = read(message, "content_filter" if message is None else "stop", streaming)
+    assert {name: getattr(reply, name) for name in expected} == expected
+
+
+def test_a_filtered_reply_whose_message_is_null_is_a_refusal():
+    reply = LLM.read({"choices": [{"message": None, "finish_reason": "content_filter"}]})
+    assert (reply.text, reply.stop_reason) == ("", "refused")
+
+
+@pytest.mark.parametrize("case", USAGES)
+def test_usage_of_different_servers_is_read(case, streaming):
+    details, expected = USAGES[case]
+    usage = {"prompt_tokens": 100, "completion_tokens": 50, **details}
+    assert read(CONTENT, "stop", streaming, usage).usage == expected
+
+
+@pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource"])
+def test_a_finish_reason_that_reports_a_failure_is_a_bad_response(word):
+    # OpenRouter, Z.AI, DeepSeek
+    with pytest.raises(BadResponse, match=word):
+        reply_to(CONTENT, word)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [('{"a":1}', '{"a":1}'), ({"a": 1}, '{"a": 1}'), ("", ""), (None, ""), (" ", " ")],
+)
+def test_arguments_of_any_type_are_converted_to_text(arguments, text):
+    message = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
+    assert reply_to(message).tool_calls[0].arguments == text
+
+
+# ---- opaque data of a server
+
+SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+THOUGHTS = [
+    {"type": "reasoning.text", "text": "Let me see.", "signature": "Et8B", "index": 0},
+    {"type": "reasoning.encrypted", "data": "one", "index": 1},
+    {"type": "reasoning.encrypted", "data": "two", "index": 1},
+    {"type": "reasoning.summary", "summary": "I saw it.", "index": 2},
+]
+OPAQUE = {  # fields of the message in addition to its text and calls
+    "DeepSeek": {"reasoning_content": "hm"},
+    # DeepSeek rejects a history without this field
+    "DeepSeek, empty reasoning": {"reasoning_content": ""},
+    "OpenRouter": {"reasoning": "Let me see.", "reasoning_details": THOUGHTS},
+    "Gemini: signature of the message": SIGNED,
+}
+
+
+@pytest.mark.parametrize("case", OPAQUE)
+def test_opaque_data_is_sent_back_only_to_its_server_and_model(case, streaming):
+    # Groq and Mistral reject reasoning of other servers
+    message = {"content": "a", "tool_calls": [CALL | SIGNED, CALL | {"id": "b"}], **OPAQUE[case]}
+    pieces = [{name: value} for name, value in message.items()]
+    reply = assemble(*map(delta, pieces), END) if streaming else reply_to(message)
+    again = load_record(dump_record(reply))
+    sent = {"role": "assistant", **message}
+    assert sent_message(LLM, again) == sent
+    plain = {"role": "assistant", "content": "a", "tool_calls": [CALL, CALL | {"id": "b"}]}
+    for other in (ChatOpenAI("other", base_url="http://x"), ChatOpenAI("m", base_url="http://y")):
+        assert sent_message(other, again) == plain
+    changed = replace(again, tool_calls=again.tool_calls[:1])
+    assert sent_message(LLM, changed)["tool_calls"] == [CALL | SIGNED]
+    for raw in ({"reasoning_content": "x"}, [1], "x", None):
+        assert sent_message(LLM, replace(again, raw=raw)) == plain
+
+
+def test_reasoning_fragments_of_openrouter_are_merged():
+    first = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
+    fragments = [
+        first | {"text": "Let", "id": None},
+        first | {"text": " me see."},
+        first | {"signature": "Et8B"},  # signs the complete text
+        *THOUGHTS[1:],
+    ]
+    reply = assemble(
+        *[delta({"reasoning_details": [fragment]}) for fragment in fragments], delta(CONTENT), END
+    )
+    whole = first | {"text": "Let me see.", "signature": "Et8B"}
+    assert sent_message(LLM, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
+
+
+# ---- streams
+
+
+def test_only_the_first_of_several_choices_is_read():
+    def choices(*texts):
+        return {"choices": [{"index": n, "delta": {"content": t}} for n, t in enumerate(texts)]}
+
+    other = {"choices": [{"index": 1, "delta": {"content": "bye"}, "finish_reason": "length"}]}
+    reply = assemble(choices("Hel", "Good"), choices("lo"), other, END)
+    assert (reply.text, reply.stop_reason) == ("Hello", "tool_calls")
+
+
+def test_thinking_in_two_fields_is_emitted_once():
+    # vLLM and OpenRouter send both fields, as clients read only one of them
+    deltas = []
+    whole = LLM.chunks(deltas.append)
+    for piece in ("h", "m"):
+        whole.add(delta({"reasoning": piece, "reasoning_content": piece}))
+    assert deltas == [ThinkingDeltaEvent("h"), ThinkingDeltaEvent("m")]
+    assert LLM.read(whole.reply()).thinking == "hm"
+
+
+def test_thinking_is_emitted_before_the_content_and_the_refusal_of_the_same_delta():
+    deltas = []
+    whole = {"content": "Yes.", "refusal": "No.", "reasoning": "hm"}
+    LLM.chunks(deltas.append).add(delta(whole))
+    assert deltas == [ThinkingDeltaEvent("hm"), TextDeltaEvent("Yes."), TextDeltaEvent("No.")]
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+async def test_a_usage_chunk_without_choices_is_accepted_at_any_position(position):
+    chunks = [delta(CONTENT), END]
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+    chunks.insert(position, {"choices": [], "usage": usage})
+    async with serving(stream(*chunks)) as server:
+        reply = await ask(OPENAI.model(server), streaming=True)
+    assert (reply.text, reply.usage) == ("a", Usage(3, 4))
+
+
+def piece(call_id, name, arguments, index=0):
+    """Create a chunk with a fragment of a call; None values are omitted."""
+    function = drop_none({"name": name, "arguments": arguments})
+    return delta({"tool_calls": [drop_none({"index": index, "id": call_id, "function": function})]})
+
+
+ONE, TWO = [("a", "f", '{"x":1}')], [("a", "f", "{}"), ("b", "g", "[]")]
+CALLS = {  # fragments, and the expected calls
+    "as documented": ([("a", "f", ""), (None, None, '{"x"'), (None, None, ":1}")], ONE),
+    "id and name repeated": ([("a", "f", '{"x"'), ("a", "f", ":1}"), ("a", "f", "")], ONE),
+    "another id in each piece": ([("a", "f", '{"x"'), ("random", None, ":1}")], ONE),
+    "a late id": ([(None, "f", '{"x":1}'), ("a", "f", None)], ONE),
+    "interleaved": ([("a", "f", ""), ("b", "g", "", 1), ("", "", "{}"), ("", "", "[]", 1)], TWO),
+    "no index": ([("a", "f", "{}", None), ("b", "g", "[]", None)], TWO),
+    "gaps in the index": ([("a", "f", "{}", 1), ("b", "g", "[]", 5)], TWO),
+    "one index for two calls": (
+        [("a", "f", "{}"), ("b", "f", "{}")],
+        [("a", "f", "{}"), ("b", "f", "{}")],
+    ),
+    "Gemini: one index and no ids": (
+        [("", "f", '{"x":1}'), ("", "f", '{"x":2}')],
+        [("", "f", '{"x":1}'), ("", "f", '{"x":2}')],
+    ),
+    "a name in pieces": (
+        [("a", "get_", None), (None, "weather", None)],
+        [("a", "get_weather", "")],
+    ),
+    "neither index nor id": (
+        [(None, "f", '{"a', None), (None, None, '":1}', None)],
+        [("", "f", '{"a":1}')],
+    ),
+    "arguments as an object": ([("a", "f", {"x": 1})], [("a", "f", '{"x": 1}')]),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_streamed_calls_of_different_servers_are_assembled(case):
+    pieces, expected = CALLS[case]
+    reply = assemble(*[piece(*fields) for fields in pieces], END)
+    assert [(c.id, c.name, c.arguments) for c in reply.tool_calls] == expected
+    assert reply.stop_reason == "tool_calls"

@@ -1,0 +1,1 @@
+"""One module per promise that the maintainers' guide lists."""

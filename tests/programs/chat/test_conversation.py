@@ -1,0 +1,115 @@
+"""The conversation of the chat without a terminal."""
+
+import io
+import json
+import sys
+from typing import Annotated
+
+import pytest
+from agentloop_chat.conversation import Chat
+from agentloop_chat.program import with_servers
+
+from agentloop import (
+    AssistantMessage,
+    Depends,
+    Loop,
+    ScriptedModel,
+    Stop,
+    ToolCall,
+    Usage,
+    call,
+    current_agent,
+    current_call,
+    tool,
+)
+from agentloop.cli.terminal import Terminal
+from agentloop.common.prices import Price
+from agentloop.toolkits.ask import UserAnswer, UserQuestion
+from tests import ROOT
+
+
+def billed(text, *calls, tokens):
+    return AssistantMessage(text, calls, usage=Usage(tokens, 1), model="m")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return a function that starts a conversation with a scripted model and records its output."""
+    shown = io.StringIO()
+
+    def start(*said, **settings):
+        terminal = Terminal(shown)
+        chat = Chat(ScriptedModel(*said), tmp_path, terminal, yes=True, **settings)
+        chat.shown_text = shown.getvalue
+        return chat
+
+    return start
+
+
+def test_an_undo_retains_the_bill_and_names_the_changed_files(start, tmp_path):
+    write = call("write", path="a.py", content="1")
+    fails = call("edit", path="b.py", old_text="x", new_text="y")
+    said = [
+        billed("one", tokens=100),
+        billed("", write, fails, tokens=20),
+        billed("two", tokens=3),
+        billed("three", tokens=1000),
+    ]
+    settings = {"prices": {"m": Price(1e6, 0)}, "session": "s", "session_dir": tmp_path}
+    with start(*said, **settings) as chat:
+        chat.runner.run(chat.reply("first"))
+        chat.runner.run(chat.reply("second"))
+        before = chat.agent.bill
+        assert chat.take_back() == "second"
+        assert "(Removed. Changed files are not restored: a.py.)" in chat.shown_text()
+        assert chat.agent.bill == before
+        assert [each.text for each in chat.agent.messages] == ["first", "one"]
+        assert chat.take_back() == "first"
+        assert chat.agent.bill == before
+        chat.runner.run(chat.reply("third"))
+        assert (chat.agent.usage.input_tokens, chat.agent.cost) == (1123, 1123)
+    with start(**settings) as chat:
+        assert chat.agent.usage.input_tokens == 1123
+
+
+def test_the_question_of_a_server_is_shown_and_answered_by_the_next_prompt(start):
+    form = {"properties": {"date": {"type": "string"}}}
+    asked = {"server": "inn", "question": "When?", "form": form}
+
+    @tool("Book")
+    async def book(
+        agent: Annotated[Loop, Depends(current_agent)],
+        this: Annotated[ToolCall, Depends(current_call)],
+    ) -> str:
+        answer = agent.conversation.state_of(this).newest(UserAnswer)
+        if answer is None:
+            agent.record(UserQuestion(this.id, json.dumps(asked)))
+            raise Stop("needs_answer")
+        return f"booked: {answer.content}"
+
+    with start(call("book"), "It is booked.") as chat:
+        chat.agent.tools = [book]
+        chat.runner.run(chat.reply("Book a table."))
+        assert "When?" in chat.shown_text()
+        assert "Stopped" not in chat.shown_text()
+        assert chat.runner.run(chat.reply("tomorrow")).text == "It is booked."
+        assert chat.agent.messages[2].text == 'booked: "tomorrow"'
+
+
+def test_the_next_prompt_answers_the_question_of_a_configured_mcp_server(start, tmp_path):
+    pytest.importorskip("mcp")
+    double = ROOT / "tests" / "doubles" / "mcp_server.py"
+    arguments = [str(double), "newest", str(tmp_path / "pids")]
+    server = {"command": sys.executable, "args": arguments, "elicitation": True}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"fake": server}}))
+    with start(call("fake__echo", kind="one"), "Booked.") as chat:
+
+        async def work():
+            await chat.reply("Book a table.")
+            assert "Which date?" in chat.shown_text()
+            return await chat.reply("tomorrow")
+
+        result = chat.runner.run(with_servers(chat, str(tmp_path / "mcp.json"), work))
+        assert result.text == "Booked."
+        answers = json.loads(chat.agent.messages[2].text)["answers"]
+        assert answers["when"] == {"action": "accept", "content": {"date": "tomorrow"}}

@@ -1,0 +1,1 @@
+"""The command `agentloop`: bundle, demo, replay, view."""

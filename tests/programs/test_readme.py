@@ -1,0 +1,179 @@
+"""The README is correct: its blocks run, and its names and numbers match the package."""
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+from agentloop import Agent, ChatAnthropic, ChatOpenAI, CompactionConfig
+from agentloop.common.store import SESSION_DIR
+from tests import ROOT
+from tests.programs.cli.held_double import HeldDouble
+
+PACKAGE = ROOT / "agentloop"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FOUND = re.findall(r"^```(\w*) ?(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+BLOCKS = {label: text for _, label, text in FOUND}
+PROGRAMS = [  # with the output of their last line
+    (text, "".join(re.findall(r"^print\(.*\)  # (.*\n)", text, re.MULTILINE)))
+    for kind, label, text in FOUND
+    if (kind, label) == ("python", "")
+]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ROWS = re.findall(r"^\| (\[`.*?) \| .* \|$", README, re.MULTILINE)
+LESSONS = len(list((ROOT / "examples" / "lessons").glob("[0-9]*.py")))
+
+
+def execute(program):
+    exec(compile(program, "README.md", "exec", dont_inherit=True), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize(("program", "output"), PROGRAMS)
+def test_every_program_runs(program, output, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        execute(program)
+    assert printed.getvalue() == output or "def main" in program
+
+
+def test_models_read_their_keys_from_the_environment(monkeypatch):
+    for key in re.findall(r"\w+_API_KEY", BLOCKS["models"]):
+        monkeypatch.setenv(key, "k")
+    execute(BLOCKS["models"])
+
+
+def test_the_loop_in_the_readme_is_identical_to_loop_py():
+    code = (PACKAGE / "loop.py").read_text(encoding="utf-8")
+    without_comments = re.sub(r"  #.*$|^ *#.*\n", "", code, flags=re.MULTILINE)
+    assert textwrap.indent(BLOCKS["loop"], " " * 16) in without_comments
+
+
+def test_the_commands_are_run_by_ci_and_use_existing_extras():
+    assert BLOCKS["test"].splitlines()[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    extras = re.findall(r"\.\[(\w+)\]|\(extra `(\w+)`\)", README)
+    assert {"".join(extra) for extra in extras} <= PROJECT["optional-dependencies"].keys()
+
+
+def test_the_table_lists_the_import_path_of_each_mixin_and_toolkit():
+    names = re.findall(r"`((?:mixins|toolkits)\.[\w.]+)`", README)
+    names += [name for row in ROWS for name in re.findall(r"`(\w+)`", row)]
+    modules = {resolve_name(f"agentloop.{name}").__module__ for name in names}
+    files = [f for name in ("mixins", "toolkits") for f in (PACKAGE / name).glob("[a-z]*.py")]
+    parts = {f"agentloop.{path.parent.name}.{path.stem}" for path in files}
+    assert modules == parts - {"agentloop.toolkits.environment"}  # shared by toolkits
+
+
+def test_each_part_in_the_table_links_to_the_file_that_defines_it():
+    links = re.findall(r"\[`([\w.]+)`\]\((agentloop/\w+/\w+\.py)\)", README)
+    assert len(links) >= len(ROWS) > 10
+    for name, target in links:
+        module = resolve_name(f"agentloop.{name}").__module__
+        assert f"{module.replace('.', '/')}.py" == target, name
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        f"`class Agent({', '.join(base.__name__ for base in Agent.__bases__)})`",
+        f"summarizes at {100 * CompactionConfig().threshold_ratio:.0f} % of",
+        f"Only the model retries: up to {1 + ChatOpenAI.max_retries} attempts",
+        f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer",
+        f"[Lessons](examples/lessons/README.md): {LESSONS}, each",
+        f"in {SESSION_DIR} without",
+        *(f"# {model.key_variables[0]}" for model in (ChatOpenAI, ChatAnthropic)),
+    ],
+)
+def test_numbers_and_names_in_the_readme_match_the_package(fact):
+    assert fact in README
+
+
+def test_links_in_the_readme_have_existing_targets():
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", README):
+        path = ROOT / (target or "README.md")
+        assert path.exists(), target
+        text = path.read_text(encoding="utf-8") if anchor else ""
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        places = {re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in headings}
+        assert not anchor or anchor in places, anchor
+
+
+def test_the_readme_has_at_most_200_lines():
+    assert len(README.splitlines()) <= 200
+    prose = [line for line in README.splitlines() if line[0:1] != "|"]
+    assert max(map(len, prose)) <= 125
+
+
+# ---- the page of the command: terminal blocks print the shown output; `...` matches any text
+
+COMMAND = (PACKAGE / "cli" / "README.md").read_text(encoding="utf-8")
+KINDS = re.compile(r"^```(console|python append|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SECTIONS = [KINDS.findall(text) for text in COMMAND.split("\n## ") if "```console" in text]
+assert len(SECTIONS) >= 2, "otherwise no block would be run"
+TURNS = (  # the model's replies to the prompts in the README
+    [("read", {"path": "notes.txt"})],
+    [("write", {"path": "notes.txt", "content": "milk\nbread\n"})],
+    "There is bread on the list now.",
+    "It is on the list.",
+)
+
+
+def steps(block):
+    """Yield each command of a block, with its expected output."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, *expected = part.splitlines()
+        yield command, expected
+
+
+def matches(expected, printed):
+    pattern = "\n".join(expected).strip()
+    pattern = re.escape(pattern).replace(r"\.\.\.", "(?s:.*?)")
+    return re.fullmatch(pattern, printed.strip())
+
+
+def edit(path, diff):
+    """Apply a diff to a file: each line of the diff begins with a space or a plus sign."""
+    old = "".join(line[1:] + "\n" for line in diff.splitlines() if line[0] == " ")
+    new = "".join(line[1:] + "\n" for line in diff.splitlines())
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
+@pytest.mark.parametrize("blocks", SECTIONS)
+def test_every_command_prints_the_shown_output(blocks, tmp_path):
+    folder, programs = tmp_path / "project", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    for program in (Path(sys.executable), Path(sys.executable).with_name("agentloop")):
+        link = programs / program.name.rstrip("0123456789.")
+        link.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+        link.chmod(0o755)
+    own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    own |= {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'examples'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENAI_API_KEY": "k",
+    }
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with HeldDouble(*TURNS) as server:
+        where = {"cwd": folder, "env": os.environ | own | {"OPENAI_BASE_URL": server.base_url}}
+        for kind, text in blocks:
+            if kind == "python append":
+                with open(folder / "my_agent.py", "a", encoding="utf-8") as file:
+                    file.write(text)
+            elif kind == "diff":
+                edit(folder / "my_agent.py", text)
+            for command, expected in steps(text) if kind == "console" else ():
+                shell = [shutil.which("bash") or "sh", "-c", command]
+                done = subprocess.run(shell, **where, **streams, text=True, timeout=200)
+                assert matches(expected, done.stdout), f"$ {command}\n{done.stdout}"
