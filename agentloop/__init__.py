@@ -23,25 +23,12 @@ Other mixins are in `agentloop.mixins` (approval, durable, hooks, tracing), and 
 documents the settings of a class. The README lists all parts; examples/howto, examples/recipes and
 examples/lessons contain complete programs.
 
-Names that require httpx are loaded on first use.
+Names outside the core are loaded on first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .agent import Agent
-from .common.gate import Gate, Judgment, Verdict
-from .common.prices import Price
-from .common.records import dump_record, load_record
-from .common.store import read_log, session_path
-from .common.summary import Summary
-from .common.tokens import (
-    context_window,
-    count_tokens,
-    load_encoding,
-    message_tokens,
-    tool_tokens,
-)
 from .depends import Depends, current_agent, current_call
 from .errors import (
     AgentBusy,
@@ -74,7 +61,6 @@ from .events import (
     ToolResultEvent,
     UsageEvent,
 )
-from .imports import IMPORT_WORDS
 from .loop import ChatModel, Loop, Request
 from .messages import (
     AssistantMessage,
@@ -98,25 +84,37 @@ from .messages import (
     Usage,
     UserMessage,
 )
-from .mixins.compaction import Compaction, CompactionConfig
-from .mixins.cost import Cost
-from .mixins.done import DoneTool
-from .mixins.ephemeral import Ephemeral
-from .mixins.instruction_files import InstructionFiles
-from .mixins.limits import Limits
-from .mixins.message_queue import MessageQueue, every
-from .mixins.session import Session, list_sessions
-from .models.fallback import Fallback
-from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
 from .tools import Tool, tool
 from .transcript import newest_prompt_index, view
-from .vocabulary import read_remedies
 
 if TYPE_CHECKING:
+    from .agent import Agent
+    from .common.gate import Gate, Judgment, Verdict
+    from .common.prices import Price
+    from .common.records import dump_record, load_record
+    from .common.store import read_log, session_path
+    from .common.summary import Summary
+    from .common.tokens import (
+        context_window,
+        count_tokens,
+        load_encoding,
+        message_tokens,
+        tool_tokens,
+    )
+    from .mixins.compaction import Compaction, CompactionConfig
+    from .mixins.cost import Cost
+    from .mixins.done import DoneTool
+    from .mixins.ephemeral import Ephemeral
+    from .mixins.instruction_files import InstructionFiles
+    from .mixins.limits import Limits
+    from .mixins.message_queue import MessageQueue, every
+    from .mixins.session import Session, list_sessions
     from .models.anthropic import ChatAnthropic
+    from .models.fallback import Fallback
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
     from .models.openai_messages import from_openai, to_openai
+    from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
 
 __version__ = "1.0.0"
 
@@ -216,21 +214,45 @@ __all__ = [
     "view",
 ]
 
-
-LAZY = {  # names of modules that need httpx, or that few programs need
-    "ChatAnthropic": ".models.anthropic",
-    "ChatGoogle": ".models.google",
-    "ChatOpenAI": ".models.openai",
-    "from_openai": ".models.openai_messages",
-    "to_openai": ".models.openai_messages",
+LAZY = {  # names outside the core, by module: loaded on first use
+    ".agent": "Agent",
+    ".common.gate": "Gate Judgment Verdict",
+    ".common.prices": "Price",
+    ".common.records": "dump_record load_record",
+    ".common.store": "read_log session_path",
+    ".common.summary": "Summary",
+    ".common.tokens": "context_window count_tokens load_encoding message_tokens tool_tokens",
+    ".mixins.compaction": "Compaction CompactionConfig",
+    ".mixins.cost": "Cost",
+    ".mixins.done": "DoneTool",
+    ".mixins.ephemeral": "Ephemeral",
+    ".mixins.instruction_files": "InstructionFiles",
+    ".mixins.limits": "Limits",
+    ".mixins.message_queue": "MessageQueue every",
+    ".mixins.session": "Session list_sessions",
+    ".models.fallback": "Fallback",
+    ".models.scripted": "ScriptedModel assert_prefix_stable call validate_messages",
+    ".models.anthropic": "ChatAnthropic",
+    ".models.google": "ChatGoogle",
+    ".models.openai": "ChatOpenAI",
+    ".models.openai_messages": "from_openai to_openai",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a name of `LAZY`, or name the replacement of a name of another library."""
-        if name in LAZY:
-            return getattr(import_module(LAZY[name], __name__), name)
-        if remedy := read_remedies(IMPORT_WORDS).get(name):
-            raise ImportError(f"{__name__} does not export {name}: {remedy}")
+        for module, names in LAZY.items():
+            if name in names.split():
+                value = globals()[name] = getattr(import_module(module, __name__), name)
+                return value
+        if name[0] != "_":
+            from .vocabulary import advice
+
+            if remedy := advice(["import"], name):
+                raise ImportError(f"{__name__} does not export {name}: {remedy}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

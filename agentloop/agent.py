@@ -1,8 +1,8 @@
 """Agent: the loop with its usual mixins.
 
-Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, toolkits/recall.py,
-common/hidden_text.py, common/model_info.py, common/tokens.py, and models/openai_messages.py for
-histories of dicts.
+Copy with: the core, mixins/nested_calls.py, mixins/done.py, mixins/ephemeral.py,
+mixins/compaction.py, toolkits/recall.py, common/hidden_text.py, common/model_info.py,
+common/tokens.py, and models/openai_messages.py for histories of dicts.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from .messages import (
     JSON,
+    Advised,
     AssistantMessage,
     Record,
     RequestRecord,
@@ -24,8 +25,12 @@ from .messages import (
 )
 
 
+class _Event(Advised):
+    """Base of events."""
+
+
 @dataclass
-class _Text:
+class _Text(_Event):
     content: str
 
 
@@ -38,7 +43,7 @@ class ThinkingDeltaEvent(_Text):
 
 
 @dataclass
-class ToolCallDeltaEvent:
+class ToolCallDeltaEvent(_Event):
     """The next piece of a call's arguments in a stream.
 
     The call may never follow, because truncated replies are requested again. `tool_call_id` is
@@ -59,7 +64,7 @@ class TextEvent(_Text):
 
 
 @dataclass
-class UsageEvent:
+class UsageEvent(_Event):
     """The usage of one model request, and the model that answered."""
 
     usage: Usage
@@ -67,7 +72,7 @@ class UsageEvent:
 
 
 @dataclass
-class StepStartEvent:
+class StepStartEvent(_Event):
     """A tool call starts. `step_id` is its id; `step_number` counts the agent's steps from 1."""
 
     step_id: str
@@ -76,7 +81,7 @@ class StepStartEvent:
 
 
 @dataclass
-class StepCompleteEvent:
+class StepCompleteEvent(_Event):
     """A tool call has ended: `status` is "completed" or "error"."""
 
     step_id: str
@@ -85,7 +90,7 @@ class StepCompleteEvent:
 
 
 @dataclass
-class ToolCallEvent:
+class ToolCallEvent(_Event):
     """The model calls a tool. The tool starts when a `query_stream` reader requests the next event.
 
     `args` contains the arguments of the model, or {} for arguments other than a JSON object.
@@ -99,7 +104,7 @@ class ToolCallEvent:
 
 
 @dataclass
-class ToolResultEvent:
+class ToolResultEvent(_Event):
     """The result of a tool call, as returned to the model or to the calling tool."""
 
     tool: str
@@ -113,7 +118,7 @@ class HiddenUserMessageEvent(_Text):
 
 
 @dataclass
-class CompactionEvent:
+class CompactionEvent(_Event):
     """The conversation was summarized, or old turns were dropped: the request prefix changes."""
 
     summary: str
@@ -122,7 +127,7 @@ class CompactionEvent:
 
 
 @dataclass
-class OverBudgetEvent:
+class OverBudgetEvent(_Event):
     """A request exceeds `context_budget`, and would exceed it even without old turns.
 
     `tokens` is an estimate.
@@ -133,7 +138,7 @@ class OverBudgetEvent:
 
 
 @dataclass
-class ToolsChangedEvent:
+class ToolsChangedEvent(_Event):
     """The tools differ from those of the previous request: the request prefix changes.
 
     `tools` contains the current names; a description or a schema may also have changed.
@@ -143,14 +148,14 @@ class ToolsChangedEvent:
 
 
 @dataclass
-class PruneEvent:
+class PruneEvent(_Event):
     """Old results were replaced by placeholders: the request prefix changes."""
 
     tool_call_ids: list[str]
 
 
 @dataclass
-class FinalResponseEvent:
+class FinalResponseEvent(_Event):
     """The answer of the run. `stop_reason` equals that of the Result."""
 
     content: str
@@ -158,7 +163,7 @@ class FinalResponseEvent:
 
 
 @dataclass
-class SubAgentEvent:
+class SubAgentEvent(_Event):
     """An event of a sub-agent. `agent` is the tool, `tool_call_id` the call that started it.
 
     For a sub-agent of a sub-agent, `event` is another SubAgentEvent. Separate UsageEvents also

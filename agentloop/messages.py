@@ -1,6 +1,6 @@
 """The data of a run: messages, content parts, log entries, usage and results.
 
-Copy with: nothing else.
+Copy with: vocabulary.py.
 
 All classes are frozen. A log is a list of records: messages, and log entries (`Mark`) that document
 events. common/records.py converts a record to a line of JSON and back.
@@ -12,7 +12,17 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    cast,
+    dataclass_transform,
+)
 
 from pydantic_core import from_json
 from typing_extensions import TypeVar as DefaultTypeVar
@@ -68,8 +78,42 @@ def tag_of(cls: type) -> str:
     return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
 
 
+class UnknownAttribute(AttributeError):
+    """An attribute that doesn't exist. The message says what to write instead."""
+
+    def __init__(self, owner: object, attribute: str) -> None:
+        super().__init__()
+        self.owner, self.attribute = owner, attribute
+
+    def __str__(self) -> str:  # looked up here, because most such errors are caught by `getattr`
+        from .vocabulary import attribute_advice
+
+        kind = type(self.owner).__name__
+        if remedy := attribute_advice(self.owner, self.attribute):
+            return f"{kind} has no attribute {self.attribute}: {remedy}"
+        return f"{kind!r} object has no attribute {self.attribute!r}"
+
+
+class Advised:
+    """Base of objects whose unknown attributes and keys are answered with what to write."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
+
+        def __getattr__(self, name: str) -> object:
+            raise UnknownAttribute(self, name)
+
+        def __getitem__(self, key: object) -> object:
+            from .vocabulary import attribute_advice
+
+            kind, name = type(self).__name__, str(key)
+            remedy = f"use .{name}" if hasattr(self, name) else attribute_advice(self, name)
+            raise TypeError(f"{kind} is not a dict or a list: {remedy or 'use its attributes'}")
+
+
 @frozen
-class _Clean:
+class _Clean(Advised):
     """Base of records. Strings are converted to valid UTF-8. `extra` contains application data."""
 
     extra: Extra = field(default=None, hash=False, kw_only=True, repr=False)
@@ -196,7 +240,7 @@ def text_of(content: Content) -> str:
 
 
 @frozen
-class Usage:
+class Usage(Advised):
     """Token counts of one request, or the sum of several requests.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
@@ -281,6 +325,8 @@ class Citation(_Clean):
 class SystemMessage(_Content):
     """The system prompt: a setting, never part of a log, and therefore never lost."""
 
+    role: ClassVar[Literal["system"]] = "system"
+
     content: str
 
 
@@ -291,6 +337,7 @@ class UserMessage(_Content):
     `sent_id` is set for a message sent during a run, and distinguishes messages with equal texts.
     """
 
+    role: ClassVar[Literal["user"]] = "user"
     content: Content
     origin: UserOrigin = "user"
     sent_id: str = ""
@@ -314,6 +361,7 @@ class AssistantMessage(_Content):
     citations: the sources that the text cites.
     """
 
+    role: ClassVar[Literal["assistant"]] = "assistant"
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: str | None = None
@@ -340,6 +388,7 @@ class ToolMessage(_Content):
     is_json: whether `content` is the JSON text of a value that the tool returned.
     """
 
+    role: ClassVar[Literal["tool"]] = "tool"
     tool_call_id: str
     tool_name: str
     content: Content
@@ -522,7 +571,7 @@ RequestRecord = AssistantMessage | RequestEntry  # records of model requests
 
 
 @dataclass(frozen=True)  # Python 3.11 does not support slots in combination with Generic
-class Result(Generic[Value]):
+class Result(Advised, Generic[Value]):
     """The outcome of a run. `Result[City]`, from `run_as(City, ...)`, has a City as its `value`.
 
     text: the answer.
@@ -543,7 +592,11 @@ class Result(Generic[Value]):
     pending: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
-        return self.text
+        """The answer, or why there's none: "[needs_approval: pay]", "[max_iterations]"."""
+        if self.text or self.stop_reason in ("completed", "done"):
+            return self.text
+        names = ", ".join(call.name for call in self.pending)
+        return f"[{self.stop_reason}: {names}]" if names else f"[{self.stop_reason}]"
 
 
 class Stop(Exception):

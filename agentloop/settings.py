@@ -1,6 +1,6 @@
 """Settings: one typed constructor for the settings of a class and all its mixins.
 
-Copy with: advice.py.
+Copy with: messages.py, vocabulary.py.
 
     class Polite(Settings):
         greeting: str = "hello"       # a setting, and its default
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from .advice import ATTRIBUTE_REMEDIES, SETTING_REMEDIES, advice
+from .messages import UnknownAttribute
 
 VALUE_REMEDIES = {  # remedies for values of a wrong type
     "llm": 'pass a chat model, such as llm=ChatOpenAI("gpt-5")',
@@ -76,9 +76,9 @@ class Settings:
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> object:
-            if remedy := ATTRIBUTE_REMEDIES.get(name):
-                raise AttributeError(f"{type(self).__name__} has no attribute {name}: {remedy}")
-            return object.__getattribute__(self, name)  # also raises the error of a failed property
+            if not hasattr(type(self), name):
+                raise UnknownAttribute(self, name)
+            return object.__getattribute__(self, name)  # raises the error of a failed property
 
     def __post_init__(self) -> None:
         """Initialize an agent or a fork after its settings. Overrides call super() first.
@@ -90,14 +90,15 @@ class Settings:
 def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     """Return the settings of a class, completed with defaults. Raises SettingError."""
     known = _model(cls).model_fields
-    default = "it may belong to the model, or to a mixin that this class does not include"
-    unknown = [
-        f"unknown setting {name}: {advice(SETTING_REMEDIES, name, known, default)}"
-        for name in settings
-        if name not in known
-    ]
-    if unknown:
-        raise SettingError(f"{cls.__name__}: {'; '.join(unknown)}")
+    if unknown := [name for name in settings if name not in known]:
+        from .vocabulary import advice
+
+        default = "it may belong to the model, or to a mixin that this class doesn't include"
+        lines = [
+            f"unknown setting {name}: {advice(['setting'], name, known, default)}"
+            for name in unknown
+        ]
+        raise SettingError(f"{cls.__name__}: {'; '.join(lines)}")
     try:
         return vars(_model(cls)(**settings))
     except ValidationError as error:

@@ -5,14 +5,14 @@ Copy with: events.py, waiting.py and their imports.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from .events import Event, EventQueue
-from .messages import Result
+from .messages import Advised, Result
 from .waiting import cancel_and_wait, capture
 
 
-class EventStream:
+class EventStream(Advised):
     """An async iterator over the events of a run; `result` is the Result after the last event.
 
     Leaving the iteration early cancels the run: immediately when the stream is garbage-collected,
@@ -68,6 +68,25 @@ class EventStream:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
+
+    if not TYPE_CHECKING:  # type checkers reject `await`, `for` and `with` already
+
+        def __await__(self) -> object:
+            raise TypeError(
+                "an EventStream is read, not awaited: write `async for event in stream`, or "
+                "`result = await agent.run(prompt)`"
+            )
+
+        def __iter__(self) -> object:
+            raise TypeError(
+                "write `async for event in stream` in an `async def` function; without events, "
+                "use agent.run_sync(prompt)"
+            )
+
+        def __enter__(self) -> object:
+            raise TypeError("write `async with agent.query_stream(prompt) as stream`")
+
+        def __exit__(self, *exc_info: object) -> None: ...
 
     def __del__(self) -> None:
         if self._task and not self._task.get_loop().is_closed():

@@ -1,10 +1,10 @@
 """`agentloop bundle`: the core and the selected parts of the package in a single file.
 
-A part is a file of the package. A bundle contains the imports of other packages, and the source of
-its parts without their imports. Imported parts precede their importers; therefore a name has the
-same meaning in all parts. A part that is imported only in functions is optional: without this part,
-a bundle contains functions that raise ImportError. A second file preserves the generated bundle, so
-that git can merge a newer version into a modified bundle.
+A part is a file of the package. A bundle has the imports of other packages first, then the source
+of each part without its imports. A part comes after the parts it imports, so that a name means the
+same in all of them. A part outside the core that is only imported in functions is optional: if you
+don't choose it, these functions raise ImportError. A second file keeps the bundle as it was
+generated, so that git can merge a newer version into the bundle that you changed.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Part:
         self.optional = dict[str, str]()
         for indent, dots, module, name in re.findall(NEEDED, source):
             folder = PurePosixPath(path).parents[len(dots) - 1]
-            needed = str(folder / f"{module.replace('.', '/')}.py")
-            if indent:
-                self.optional[name] = needed
+            needed = folder / f"{module.replace('.', '/')}.py"
+            if indent and needed.parent.name:  # not a file of the core
+                self.optional[name] = str(needed)
             else:
-                self.needs.append(needed)
+                self.needs.append(str(needed))
 
 
 def read_package(folder: Path = PACKAGE) -> dict[str, Part]:

@@ -1,6 +1,6 @@
 """Chat models over HTTP: retries, errors, server-sent events, limits, connections.
 
-Copy with: models/wire.py, advice.py, errors.py, events.py and their imports.
+Copy with: models/wire.py, vocabulary.py, errors.py, events.py and their imports.
 
 A provider is a subclass of `HTTPModel` with five methods: `headers` and `path` (the destination),
 `body` (the request), `read` (the reply), and `chunks` (an accumulator that assembles a stream into
@@ -27,7 +27,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
-from ..advice import PARAMETER_REMEDIES, advice
 from ..errors import (
     AuthenticationFailed,
     BadRequest,
@@ -311,8 +310,10 @@ def chat_model(cls: type[Provider]) -> type[Provider]:
     @functools.wraps(set_fields)
     def check_names(self: HTTPModel, *args: Any, **settings: Any) -> None:
         for name in sorted(settings.keys() - known.keys()):
+            from ..vocabulary import advice
+
             default = f"for a field of the API, use {self.fields_setting}={{{name!r}: ...}}"
-            remedy = advice(PARAMETER_REMEDIES, name, known, default)
+            remedy = advice([type(self).__name__, "parameter"], name, known, default)
             raise TypeError(f"{type(self).__name__}: unknown parameter {name}: {remedy}")
         set_fields(self, *args, **settings)
 

@@ -143,20 +143,3 @@ def test_git_tracks_only_the_listed_files_at_the_top_level():
     top = {path.split("/")[0] for path in tracked.split("\0") if path}
     allowed = {"LICENSE", "README.md", "agentloop", "examples", "pyproject.toml", "tests"}
     assert top - allowed <= {".ci", ".github", ".gitignore"}
-
-
-NO_VERB = re.compile(
-    "An?|The|What|Whether|As|One|None|Nobody|How|Which|Its?|They|In|For|Of|By|Each|All|Every|True|"
-    "False|Nothing"
-)
-
-
-@pytest.mark.parametrize("path", FILES, ids=ident)
-def test_the_docstring_of_a_function_begins_with_an_imperative(path):
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, functions) and (doc := ast.get_docstring(node)):
-            first = doc.split()[0].rstrip(".,:")
-            assert not NO_VERB.fullmatch(first), f"{node.name}: {doc}"
-            assert re.fullmatch(r"[A-Za-z][a-z]+", first), f"{node.name}: {doc}"
-            assert not re.search(r"[^s]s$", first), f"{node.name}: {doc}"
