@@ -3,9 +3,6 @@
 Copy with: messages.py and its imports.
 """
 
-from collections.abc import Callable
-from contextvars import ContextVar
-
 from .messages import Result, SideRequest, Stop, TaskComplete
 
 
@@ -34,11 +31,15 @@ class ToolError(Exception):
 class ModelError(Exception):
     """A model request failed.
 
-    status: the HTTP status, or None without a response.
+    status: the HTTP status; None if there was no response.
     request_id: the provider's id of the request.
-    retry_after: seconds to wait, as requested by the provider.
-    should_retry: the provider's advice about a retry, or None.
+    retry_after: seconds to wait, if the provider says so.
+    should_retry: whether the provider advises a retry; None if it doesn't say.
+    attempts: the failed attempts at this request that may be billed, this one included. The loop
+        records them.
     """
+
+    attempts: tuple[SideRequest, ...] = ()
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ def precedence(error: BaseException) -> int:
     return 0
 
 
-report_failed_attempt = ContextVar[Callable[[SideRequest], None]](
-    "failed_attempt", default=lambda _: None
-)
-"""Called by models for a failed attempt that may be billed; the loop records the request."""
+def attempts_of(error: BaseException) -> tuple[SideRequest, ...]:
+    """The failed attempts that an exception carries: of a ModelError, or of a cancelled request."""
+    attempts: tuple[SideRequest, ...] = getattr(error, "attempts", ())
+    return attempts

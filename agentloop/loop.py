@@ -11,7 +11,6 @@ the classes from left to right, and their results from right to left.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
@@ -20,7 +19,7 @@ from pydantic import PositiveFloat, PositiveInt, SkipValidation
 
 from .content import describe_error, safe_str, to_content, to_result
 from .depends import Overrides, current_agent, current_call
-from .errors import RunStopped, ToolError, precedence, report_failed_attempt
+from .errors import RunStopped, ToolError, attempts_of, precedence
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .messages import (
     AssistantMessage,
@@ -234,7 +233,6 @@ class Loop(BaseAgent):
         llm = request.model or self.llm
         start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
-        token = report_failed_attempt.set(self.add)  # failed attempts may have a cost
         try:
             reply = await llm.ainvoke(
                 request.messages,
@@ -242,11 +240,14 @@ class Loop(BaseAgent):
                 tool_choice=request.tool_choice,
                 on_delta=self.emit if streams else None,
             )
-        finally:
-            with suppress(ValueError):  # the coroutine is closed elsewhere, in another context
-                report_failed_attempt.reset(token)
+        except BaseException as error:
+            for attempt in attempts_of(error):  # may be billed
+                self.add(attempt)
+            raise
+        for attempt in reply.attempts:
+            self.add(attempt)
         seconds = round(time.perf_counter() - start, 3)
-        reply = replace(reply, model=reply.model or llm.model, seconds=seconds)
+        reply = replace(reply, model=reply.model or llm.model, seconds=seconds, attempts=())
         return with_unique_ids(reply, self.conversation.states.keys(), new=True)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:

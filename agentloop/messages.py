@@ -359,6 +359,8 @@ class AssistantMessage(_Content):
     usage: None without usage reported by the provider.
     model, seconds: the model that answered, and the duration of the request.
     citations: the sources that the text cites.
+    attempts: earlier attempts at this request that failed and may be billed. The loop records them
+        as entries of their own.
     """
 
     role: ClassVar[Literal["assistant"]] = "assistant"
@@ -372,6 +374,7 @@ class AssistantMessage(_Content):
     seconds: float | None = field(default=None, compare=False, repr=False)
     citations: tuple[Citation, ...] = ()
     finish_reason: str | None = field(default=None, compare=False, repr=False)
+    attempts: tuple[SideRequest, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null

@@ -20,6 +20,7 @@ from ..messages import (
     Citation,
     Message,
     Record,
+    SideRequest,
     ToolCall,
     Unknown,
     Usage,
@@ -27,7 +28,11 @@ from ..messages import (
 )
 
 MESSAGES = get_args(Message)
-NESTED = {tuple[ToolCall, ...]: ToolCall, tuple[Citation, ...]: Citation}  # by the type of a field
+NESTED = {  # by the type of a field
+    tuple[ToolCall, ...]: ToolCall,
+    tuple[Citation, ...]: Citation,
+    tuple[SideRequest, ...]: SideRequest,
+}
 
 
 def to_dict(value: object) -> Any:

@@ -12,10 +12,17 @@ from dataclasses import replace
 from time import monotonic
 
 from ..common.model_info import CacheRules, cache_rules, compact_threshold, output_limit
-from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
+from ..errors import (
+    ConnectionFailed,
+    ModelError,
+    Overloaded,
+    RateLimited,
+    ServerError,
+    attempts_of,
+)
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
 from ..loop import ChatModel
-from ..messages import AssistantMessage, Message, ToolChoice
+from ..messages import AssistantMessage, Message, SideRequest, ToolChoice
 from ..tools import Tool
 
 DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
@@ -81,10 +88,11 @@ class Fallback:
     ) -> AssistantMessage:
         """Return the reply of the first available model.
 
-        Raises the last exception, with previous exceptions in its notes.
+        Raises the last exception, with earlier exceptions in its notes.
         """
         shown = False
         notes: list[str] = []
+        attempts: tuple[SideRequest, ...] = ()  # of earlier models; they may be billed
 
         def show(delta: Delta) -> None:
             nonlocal shown
@@ -99,10 +107,15 @@ class Fallback:
                 reply = await model.ainvoke(
                     messages, tools, tool_choice=tool_choice, on_delta=on_delta and show
                 )
-                if not reply.model:
-                    reply = replace(reply, model=model.model)
-                return reply
-            except ModelError as error:
+                return replace(
+                    reply,
+                    model=reply.model or model.model,
+                    attempts=(*attempts, *reply.attempts),
+                )
+            except BaseException as error:
+                attempts = vars(error)["attempts"] = (*attempts, *attempts_of(error))
+                if not isinstance(error, ModelError):
+                    raise
                 for note in notes:
                     error.add_note(note)
                 if not isinstance(error, self.errors):

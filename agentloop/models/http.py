@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
@@ -38,7 +38,6 @@ from ..errors import (
     Overloaded,
     RateLimited,
     ServerError,
-    report_failed_attempt,
 )
 from ..events import OnDelta
 from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
@@ -464,7 +463,7 @@ class HTTPModel(ABC):
             should_retry=should_retry,
         )
 
-    # ---- one attempt: build, send, receive; after a failure, report the cost, and translate
+    # ---- one attempt: build, send, receive; after a failure, note the cost, and translate
 
     def _build_request(self, content: bytes, stream: bool) -> httpx.Request:
         """Return the HTTP request. Credentials in the address become a header."""
@@ -543,13 +542,13 @@ class HTTPModel(ABC):
             raise BadResponse("the stream ended before the reply was complete")
         return parts.reply()
 
-    def _report_cost(
+    def _billed(
         self, error: BaseException, response: httpx.Response | None, parts: Accumulator
-    ) -> None:
-        """Report a failed attempt that may be billed, with its usage and its text if known.
+    ) -> list[SideRequest]:
+        """The entry for a failed attempt that may be billed, with its usage and text if known.
 
-        A response with an error status costs nothing, as does a connection that broke before a
-        response.
+        A response with an error status costs nothing, and neither does a connection that broke
+        before there was a response.
         """
         import httpx
 
@@ -557,13 +556,12 @@ class HTTPModel(ABC):
         if response:
             may_cost = response.is_success
         if not may_cost:
-            return
+            return []
         usage = None
-        with suppress(BadRequest, *PARSE_ERRORS):
+        with suppress(Exception):  # of whatever arrived
             usage = self.read(as_dict(parse_json(parts.body)) or parts.reply()).usage
         text = "".join(parts.texts)
-        request = SideRequest("failed attempt", text=text, usage=usage, model=self.model)
-        report_failed_attempt.get()(request)
+        return [SideRequest("failed attempt", text=text, usage=usage, model=self.model)]
 
     def _translate(
         self,
@@ -590,8 +588,13 @@ class HTTPModel(ABC):
             return ConnectionFailed(f"{host}: {hint}", should_retry=False)
         return ConnectionFailed(self._hide(f"{host}: {type(error).__name__}: {cause}")[:500])
 
-    async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
-        """Send the request once, and return the reply. Raises ModelError."""
+    async def _attempt(
+        self, content: bytes, parts: Accumulator, attempts: list[SideRequest]
+    ) -> AssistantMessage:
+        """Send the request once, and return the reply. Raises ModelError.
+
+        A failed attempt that may be billed is added to `attempts`.
+        """
         request = self._build_request(content, bool(parts.on_delta))
         pool = (await _pool())[request.url.scheme, request.url.netloc]
         transport = None
@@ -606,7 +609,7 @@ class HTTPModel(ABC):
         except BaseException as error:
             if transport and not isinstance(error, Exception):
                 await transport.aclose()  # connections of cancelled requests are not reused
-            self._report_cost(error, response, parts)
+            attempts += self._billed(error, response, parts)
             known = self._translate(error, request, response, parts)
             if known:
                 raise known from None
@@ -639,29 +642,41 @@ class HTTPModel(ABC):
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        """Send a request to the model, streamed with `on_delta`. Raises ModelError."""
+        """Send a request to the model, streamed with `on_delta`. Raises ModelError.
+
+        The reply, or the exception, has the failed attempts that may be billed as `attempts`.
+        """
         body = self.body(messages, tools, tool_choice, bool(on_delta))
         content = encode_body(body | dict(self.extra))
-        attempt = 0
+        attempts = list[SideRequest]()
         try:
             async with asyncio.timeout(self.timeout):
-                while True:
-                    parts = self.chunks(on_delta)
-                    try:
-                        return await self._attempt(content, parts)
-                    except ModelError as error:
-                        wait = self._wait(error, attempt)
-                        if wait is None or parts.shown:
-                            raise
-                        attempt += 1
-                        logger.info(
-                            "%r: attempt %d failed, next in %.1f s: %s", self, attempt, wait, error
-                        )
-                    await self.sleep(wait)
+                reply = await self._retry(content, on_delta, attempts)
         except TimeoutError:
-            raise ConnectionFailed(
-                f"{self!r}: no complete answer within {self.timeout} s"
-            ) from None
+            failure = ConnectionFailed(f"{self!r}: no complete answer within {self.timeout} s")
+            failure.attempts = tuple(attempts)
+            raise failure from None
+        except BaseException as error:
+            vars(error)["attempts"] = tuple(attempts)  # also of a CancelledError
+            raise
+        return replace(reply, attempts=tuple(attempts)) if attempts else reply
+
+    async def _retry(
+        self, content: bytes, on_delta: OnDelta | None, attempts: list[SideRequest]
+    ) -> AssistantMessage:
+        """Send the request until there's a reply, or an error that another attempt can't mend."""
+        number = 0
+        while True:
+            parts = self.chunks(on_delta)
+            try:
+                return await self._attempt(content, parts, attempts)
+            except ModelError as error:
+                wait = self._wait(error, number)
+                if wait is None or parts.shown:
+                    raise
+                number += 1
+                logger.info("%r: attempt %d failed, next in %.1f s: %s", self, number, wait, error)
+            await self.sleep(wait)
 
     # ---- connections
 

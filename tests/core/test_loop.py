@@ -51,7 +51,7 @@ from agentloop import (
     validate_messages,
 )
 from agentloop.common.gate import Ask
-from agentloop.errors import report_failed_attempt
+from agentloop.errors import ModelError
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import RunEnd, RunStart, SideRequest
@@ -1350,16 +1350,17 @@ async def test_a_turn_is_streamed_if_there_is_a_listener(purpose, listeners, str
     assert seen == [streams]
 
 
-async def test_failed_attempts_after_a_run_are_not_counted_for_the_agent():
-    def fails_once(messages, tools):
-        report_failed_attempt.get()(SideRequest(usage=Usage(5)))
-        return "ok"
-
-    llm = ScriptedModel(fails_once)
-    agent = Loop(llm=llm)
+async def test_the_failed_attempts_of_a_reply_and_of_an_error_are_recorded_before_them():
+    attempt = SideRequest("failed attempt", usage=Usage(5))
+    failure = ModelError("busy")
+    failure.attempts = (attempt, attempt)
+    agent = Loop(llm=ScriptedModel(AssistantMessage("ok", attempts=(attempt,)), failure))
     await agent.run("x")
-    await llm.ainvoke([UserMessage("y")])
-    assert agent.usage == Usage(5)
+    assert [type(record) for record in agent.log[-3:]] == [SideRequest, AssistantMessage, RunEnd]
+    assert agent.messages[-1].attempts == ()
+    with pytest.raises(ModelError, match="busy"):
+        await agent.run("y")
+    assert agent.usage == Usage(15)
 
 
 # ---- errors of tools, mixins and models

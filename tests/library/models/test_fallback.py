@@ -7,6 +7,7 @@ import pytest
 
 from agentloop import Agent, call, errors
 from agentloop.events import TextDeltaEvent
+from agentloop.messages import SideRequest, Usage
 from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.openai_double import Failure
@@ -145,3 +146,16 @@ async def test_an_output_type_uses_the_done_tool():
     llm = Fallback(ScriptedModel(errors.ServerError("down")), ScriptedModel(call("done", result=3)))
     agent = Agent(llm=llm, output_type=int)
     assert (await agent.run("1 + 2?")).value == 3
+
+
+async def test_the_failed_attempts_of_all_models_belong_to_the_reply_or_the_error():
+    def down():
+        error = errors.ServerError("down")
+        error.attempts = (SideRequest("failed attempt", usage=Usage(5)),)
+        return error
+
+    reply = await ask(Fallback(ScriptedModel(down()), ScriptedModel("hello")))
+    assert [attempt.usage for attempt in reply.attempts] == [Usage(5)]
+    with pytest.raises(errors.ServerError) as caught:
+        await ask(Fallback(ScriptedModel(down()), ScriptedModel(down())))
+    assert len(caught.value.attempts) == 2
