@@ -57,13 +57,15 @@ eval {command}
 """
 
 PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # without ; | & $ ( ) < > and line ends
+# The last word decides: MAX_TOKENS, SSH_AUTH_SOCK and POSTGRES_PASSWORD_FILE aren't secrets
 SECRET_NAME = re.compile(
-    "(?i)KEY|TOKEN|SECRET|PASS|_PWD|PW$|CREDENTIAL|AUTH|PRIVATE|COOKIE|CONNECTION_STRING|BEARER|"
-    "JWT|WEBHOOK|DSN|SIGNING|ENCRYPT|LICENSE|OTP|MNEMONIC|SESSION_ID|KUBECONFIG|NETRC|"
-    "(^|_)(PAT|PEM|SAS|SALT|SEED|PIN|CERT|PFX|P12)(_|$)"
+    "(?i)(KEY(_BASE)?|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PW|_PWD|CREDENTIALS?|COOKIE|"
+    "CONNECTION_STRING|BEARER|JWT|WEBHOOK(_URL)?|MNEMONIC|"
+    r"(^|_)(AUTH|DSN|SIGNING|OTP|PAT|PEM|SAS|SALT|PIN|PFX|P12))_?\d*$"
 )
 SECRET_VALUE = re.compile(
-    r"(?i)://([^/\s@]+|[^/\s:@]*:\S+)@|\b(password|pwd|sig)=|\bBearer \S|-----BEGIN |"
+    r"(?i)(https?://[^/\s:@]+|://[^/\s:@]*:\S+)@(?!localhost\b|127\.)|"
+    r"\b(password|pwd|sig)=|\bBearer \S|-----BEGIN |"
     r"(^|[\s='\"])(sk[-_]|rk_|pk_|gh[oprsu]_|github_pat_|gl\w{2,4}-|xox\w-|xapp-|AKIA|ASIA|AIza|eyJ|"
     r"hf_|npm_|pypi-|dop_v1_|shp\w{2}_|SG\.|ya29\.|AGE-SECRET-KEY-|hvs\.|whsec_|lin_api_|r8_|gsk_|"
     r"xai-|pplx-|tvly-|dckr_pat_|ATATT|EAAC|sq0\w{3}-|key-)[\w-]{8}"
@@ -90,8 +92,10 @@ class Shell:
         sandbox: a pattern permits a program with all capabilities of its options. "sort *" (-o) and
         "git log *" (--output) write any file; "rg *" (--pre), "find *" and "python *" execute any
         program. Use * only for programs that can do nothing but read and print.
-    env: additional environment variables. Other variables are inherited from this program, except
-        probable secrets.
+    env: additional environment variables. Commands also get this program's variables, except those
+        that are probably secrets: see `withheld`.
+    pass_env: the names (*, ?, [abc]) of variables that commands get although they're probably
+        secrets, such as ["DATABASE_URL", "AWS_*"]. ["*"] passes all variables.
     on_output: receives output immediately, piece by piece, in a thread. Output of background
         commands is not passed to the function.
 
@@ -108,10 +112,12 @@ class Shell:
         command: Sequence[str] | None = None,
         allow: Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
+        pass_env: Sequence[str] = (),
         on_output: Callable[[str], None] | None = None,
     ) -> None:
-        if isinstance(allow, str) or isinstance(command, str):
-            raise TypeError("allow= and command= take lists: ['pwd', 'ls *'], ['nice', 'bash']")
+        for name, value in {"allow": allow, "command": command, "pass_env": pass_env}.items():
+            if isinstance(value, str):
+                raise TypeError(f"{name}= takes a list, such as [{value!r}]")
         self.root = Path("/", root)
         if not command:
             self.root = Path(root).resolve()
@@ -120,6 +126,7 @@ class Shell:
         self.command = command
         self.allow = allow
         self.env = dict(env or {})
+        self.pass_env = pass_env
         self.on_output = on_output
         self._moved: asyncio.Future[None] | None = None  # while a command runs in the foreground
         self.background = dict[str, Running]()  # by the ids returned to the model
@@ -128,6 +135,11 @@ class Shell:
     def tools(self) -> list[Tool]:
         """Return all tools of this shell. `[shell.bash]` offers only the main tool."""
         return [self.bash, self.bash_output, self.bash_kill]
+
+    @property
+    def withheld(self) -> list[str]:
+        """The names of this program's variables that commands don't get, as probable secrets."""
+        return sorted(os.environ.keys() - self._environment())
 
     @tool(parallel=False)
     async def bash(self, command: str, timeout: float = 120.0, background: bool = False) -> str:
@@ -285,12 +297,21 @@ class Shell:
             await wait_for(DRAIN_SECONDS, reading, grace=0)
         return code
 
+    def _environment(self) -> dict[str, str]:
+        """Return the variables of a command."""
+        passed = dict[str, str]()
+        for name, value in os.environ.items():
+            named = any(fnmatchcase(name, pattern) for pattern in self.pass_env)
+            if named or not is_secret(name, value):
+                passed[name] = value
+        return passed | self.env
+
     def _start(self, output: int) -> subprocess.Popen[bytes]:
         """Start a shell that writes to the file descriptor `output` and waits for its script."""
         return subprocess.Popen(
             self.command or [shutil.which("bash") or "sh"],
             bufsize=0,
-            env=clean_environment() | self.env,
+            env=self._environment(),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -298,13 +319,11 @@ class Shell:
         )
 
 
-def clean_environment() -> dict[str, str]:
-    """Return this program's environment without probable secrets, by name or by value."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not SECRET_NAME.search(name) and not SECRET_VALUE.search(value)
-    }
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable probably contains a secret. The path of an existing file is no secret."""
+    if os.path.isabs(value) and os.path.exists(value):
+        return False
+    return bool(SECRET_NAME.search(name) or SECRET_VALUE.search(value))
 
 
 class Output:

@@ -78,6 +78,7 @@ class Chat:
     rules: the approval rules.
     tools: additional tools, which run without approval.
     window: the size of the model's context window in tokens, if configured.
+    pass_env: the variables that commands of the agent get although they're probably secrets.
     settings: additional settings of the agent.
 
     A method `do_x` implements the command /x, and its docstring is the help text. Its parameter, if
@@ -94,13 +95,15 @@ class Chat:
         rules: Sequence[Rule] = (),
         tools: Sequence[Tool] = (),
         window: int | None = None,
+        pass_env: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         self.terminal, self.root = terminal, root
         self.configured_window = window
         self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
-        self.workspace, self.shell = Workspace(root), Shell(root, env=SAFE_GIT)
-        self.own_shell = Shell(root)  # for the user's !COMMAND
+        self.workspace = Workspace(root)
+        self.shell = Shell(root, env=SAFE_GIT, pass_env=pass_env)
+        self.own_shell = Shell(root, pass_env=["*"])  # for the user's !COMMAND
         self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
         self.printer: Callable[[events.Event], None] = terminal.show

@@ -39,7 +39,9 @@ saved if --session, --continue or --resume selects a session. The tools of
 
 ~/.config/agentloop/config.toml may set provider, model, base_url,
 context_window, tools, mcp and skills (paths relative to this file), web (hosts
-to read pages from), sub_agent (the model of a read-only sub-agent), and
+to read pages from), sub_agent (the model of a read-only sub-agent),
+pass_env = ["DATABASE_URL", "AWS_*"] (variables that commands of the agent get
+although their names or values look like secrets), and
 rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
@@ -113,6 +115,7 @@ def open_conversation(
         rules=config.rules,
         tools=tools_of(config, llm, here),
         window=config.context_window,
+        pass_env=config.pass_env,
         skills=discover_skills(config.skills) if config.skills else (),
     )
     if is_chat and names == [None]:
@@ -120,6 +123,9 @@ def open_conversation(
     else:
         conversation = start_first(names, start)
     terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
+    if withheld := conversation.shell.withheld:
+        names = ", ".join(withheld)
+        conversation.note(f"Commands of the agent don't get {names}: see pass_env in --help.")
     return conversation
 
 

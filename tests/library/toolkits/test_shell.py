@@ -24,13 +24,12 @@ SECRET_NAMES = [
     "GITHUB_TOKEN",
     "DB_PASSWORD",
     "MYSQL_PWD",
-    "aws_secret_access",
-    "PGPASSFILE",
     "PGPW",
     "DB_PW",
     "PW",
+    "API_KEY_2",
+    "SECRET_KEY_BASE",
     "GOOGLE_APPLICATION_CREDENTIALS",
-    "SSH_AUTH_SOCK",
     "GITHUB_PAT",
     "A_JWT",
     "CLIENT_PEM",
@@ -39,7 +38,6 @@ SECRET_NAMES = [
     "DB_DSN",
     "COOKIE_SALT",
     "APP_SIGNING",
-    "MFA_SEED",
     "CARD_PIN",
     "TLS_PFX",
     "WALLET_MNEMONIC",
@@ -67,6 +65,38 @@ SECRETS = [
     "gsk_0123456789abcdef",
     "dop_v1_0123456789abcdef",
 ]
+ORDINARY = {  # variables that developers have, and programs need
+    "SSH_AUTH_SOCK": "/tmp/ssh-x/agent.1",
+    "GPG_TTY": "/dev/pts/1",
+    "KUBECONFIG": "/home/me/.kube/staging:/home/me/.kube/config",
+    "NETRC": "/home/me/.netrc",
+    "PGPASSFILE": "/home/me/.pgpass",
+    "PGHOST": "db.example.com",
+    "DATABASE_URL": "postgres://app:app@localhost:5432/app",
+    "TEST_DATABASE_URL": "postgresql://me@db.example.com/test",
+    "REDIS_URL": "redis://:local@127.0.0.1:6379/0",
+    "PIP_INDEX_URL": "https://pypi.example.com/simple",
+    "GIT_REMOTE": "ssh://git@example.com/me/project",
+    "AWS_PROFILE": "staging",
+    "AWS_SHARED_CREDENTIALS_FILE": "/home/me/.aws/credentials",
+    "DOCKER_HOST": "ssh://me@build.example.com",
+    "DOCKER_CONTEXT": "staging",
+    "GOPRIVATE": "example.com/mine",
+    "SSL_CERT_FILE": "/etc/ssl/certs/ca.pem",
+    "REQUESTS_CA_BUNDLE": "/etc/ssl/certs/ca.pem",
+    "CURL_CA_BUNDLE": "/etc/ssl/certs/ca.pem",
+    "XDG_SESSION_ID": "2",
+    "TERM_SESSION_ID": "w0t0p0",
+    "XAUTHORITY": "/run/user/1000/.Xauthority",
+    "DBUS_SESSION_BUS_ADDRESS": "unix:path=/run/user/1000/bus",
+    "POSTGRES_PASSWORD_FILE": "/run/secrets/postgres",
+    "MAX_TOKENS": "4096",
+    "TOKENIZERS_PARALLELISM": "false",
+    "KEYCLOAK_REALM": "dev",
+    "RANDOM_SEED": "42",
+    "AUTHOR": "Ada",
+    "COMPASSION": "1",
+}
 FORBIDDEN_COMMANDS = [
     "",
     "touch ran",
@@ -179,6 +209,26 @@ class TestShell:
         expected = {harmless, "HARMLESS=value", f"PWD={sh.root}", f"path={os.environ['PATH']}"}
         assert expected | {"TEST_TOKEN=given"} <= {*text.splitlines()}
 
+    async def test_commands_get_the_ordinary_variables_of_a_developer(
+        self, sh, monkeypatch, tmp_path
+    ):
+        credentials = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path)}  # a path that exists
+        for name, value in (ORDINARY | credentials).items():
+            monkeypatch.setenv(name, value)
+        printed = (await sh.bash("env")).splitlines()
+        assert {f"{n}={v}" for n, v in (ORDINARY | credentials).items()} - {*printed} == set()
+
+    async def test_withheld_variables_are_named_and_can_be_passed_by_name(self, sh, monkeypatch):
+        monkeypatch.setenv("DEPLOY_TOKEN", "t")
+        monkeypatch.setenv("DATABASE_URL", "postgres://me:pw@db.example.com/x")
+        assert {"DEPLOY_TOKEN", "DATABASE_URL"} <= {*sh.withheld}
+        sh = Shell(sh.root, pass_env=["DATABASE_*"])
+        assert "DATABASE_URL" not in sh.withheld
+        assert (
+            await sh.bash("echo $DEPLOY_TOKEN $DATABASE_URL") == "postgres://me:pw@db.example.com/x"
+        )
+        assert Shell(sh.root, pass_env=["*"]).withheld == []
+
     async def test_very_long_output_keeps_its_start_and_end(self, sh):
         output = await sh.bash("echo start; yes | head -c 2000000; echo end")
         assert output.startswith("start\ny")
@@ -260,7 +310,7 @@ class TestShell:
             with pytest.raises(ToolError):
                 Shell(tmp_path, allow=suggested).check(f"{program} x")
         for text in ({"allow": "ls *"}, {"command": "docker exec -i box bash"}):
-            with pytest.raises(TypeError, match="take lists"):
+            with pytest.raises(TypeError, match="list"):
                 Shell(tmp_path, **text)
 
     @given(st.text(max_size=5), st.sampled_from(OPERATORS), st.text(max_size=5))

@@ -73,6 +73,21 @@ def test_the_answer_is_on_stdout_and_the_system_prompt_names_the_folder(tmp_path
     assert said(server.requests[-1], "user")[-1] == "piped"
 
 
+def test_commands_target_what_the_users_terminal_targets_and_withheld_variables_are_named(tmp_path):
+    command = ("bash", {"command": "echo $KUBECONFIG $DEPLOY_TOKEN"})
+    variables = {"KUBECONFIG": "/staging:/prod", "DEPLOY_TOKEN": "hidden", "HOME": str(tmp_path)}
+    with HeldDouble([command], "done", [command], "done") as server:
+        done = ask(server, "--yes", cwd=tmp_path, **variables)
+        assert "DEPLOY_TOKEN" in done.stderr.splitlines()[1]
+        assert said(server.requests[1], "tool") == ["/staging:/prod"]
+        file = tmp_path / ".config/agentloop/config.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text('pass_env = ["DEPLOY_*"]\n')
+        done = ask(server, "--yes", cwd=tmp_path, **variables)
+        assert "don't get" not in done.stderr
+        assert said(server.requests[3], "tool") == ["/staging:/prod hidden"]
+
+
 @pytest.mark.parametrize("yes", [False, True])
 def test_without_a_terminal_only_the_option_yes_approves_calls(tmp_path, yes):
     with HeldDouble([WRITE], "done") as server:

@@ -124,6 +124,11 @@ def test_a_running_command_of_the_agent_or_user_streams_its_newest_lines(chat, p
     assert "tick1" in told
 
 
+def test_commands_of_the_user_get_all_variables(chat):
+    screen = chat("done", DEPLOY_TOKEN="mine")
+    screen.enter("!echo $DEPLOY_TOKEN", "\n  mine\n")
+
+
 def test_a_blank_line_separates_replies_from_command_output(chat):
     screen = chat([("bash", {"command": "echo printed"})], "It printed.", options=["--yes"])
     shown = screen.enter("go", "It printed.\n\ncontext")
