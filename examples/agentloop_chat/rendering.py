@@ -7,14 +7,16 @@ from difflib import unified_diff
 from itertools import cycle
 from pathlib import Path
 from pydoc import pager
-from typing import Any
+from typing import Any, ClassVar
 
+from markdown_it import MarkdownIt
 from prompt_toolkit.application import run_in_terminal
 from rich.cells import chop_cells
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.containers import Lines
-from rich.markdown import Markdown
+from rich.markdown import Markdown, TableElement
 from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from agentloop import ToolCall, events
@@ -32,6 +34,32 @@ GUTTER = " " * 7  # the line number and the sign before the text of a changed li
 COLOURS = {"-": "red", "+": "green", " ": "dim"}  # by sign
 BLOCK_START = re.compile(r"(?<=\n\n)\S")  # of Markdown
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
+
+
+# HTML, images and link definitions remain text: rich would omit `<String>`, and their URLs
+PARSER = MarkdownIt().enable(["strikethrough", "table"])
+PARSER.disable(["html_inline", "html_block", "image", "reference"])
+
+
+class WholeTable(TableElement):
+    """A table whose narrow columns wrap long words, which rich would truncate."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
+class WholeMarkdown(Markdown):
+    """Markdown that shows all of its text."""
+
+    elements: ClassVar = {**Markdown.elements, "table_open": WholeTable}
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)
+        self.parsed = PARSER.parse(safe(text))
 
 
 class RenderedChat(Chat):
@@ -164,7 +192,7 @@ class RenderedChat(Chat):
     def rendered(self, text: str) -> str:
         """Return Markdown as rendered for this terminal."""
         with self.console.capture() as capture:
-            self.console.print(Markdown(safe(text), hyperlinks=False))
+            self.console.print(WholeMarkdown(text))
         # a narrower terminal would wrap padded lines
         return re.sub("(?m) +$", "", capture.get().strip("\n"))
 

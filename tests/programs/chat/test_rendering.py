@@ -3,7 +3,8 @@
 import pytest
 
 pytest.importorskip("rich", reason="the chat renders with rich")
-from agentloop_chat.rendering import last_lines, split_blocks
+from agentloop_chat.rendering import WholeMarkdown, last_lines, split_blocks
+from rich.console import Console
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,32 @@ def test_the_last_lines_of_a_code_block_include_its_opening_line():
     text = "\n".join(["Some words.", "```python", *code])
     assert last_lines(text, 40) == "\n".join(["```python", *code[-40:]])
     assert last_lines(f"{text}\n```\nafter", 1) == "after"
+
+
+LONG = "src/a_package/with_a_file_name_that_is_long.py"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Return a Vec<String>.",
+        "Set <your-api-key> first.",
+        "# A Map<K, V>",
+        "- an Option<T>\n- a Box<dyn Error>",
+        "> if a<b>c",
+        "| type | use |\n|---|---|\n| List<int> | numbers |",
+        "<details>\n\nInside.\n\n</details>",
+        "<div>\nA block.\n</div>",
+        "<!-- TODO: remove -->",
+        "![a picture](shot.png)",
+        "See [the page].\n\n[the page]: https://example.com/a",
+        f"| lines | file |\n|---|---|\n| 12 | {LONG} |",
+    ],
+)
+def test_no_word_of_an_answer_is_lost(text):
+    console = Console(width=40)
+    with console.capture() as capture:
+        console.print(WholeMarkdown(text))
+    shown = "".join(capture.get().split())
+    words = text.translate({ord(each): " " for each in "#|[]()-"}).split()
+    assert [word for word in words if word.strip("!>:") not in shown] == []
