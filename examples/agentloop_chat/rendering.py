@@ -279,7 +279,7 @@ class RenderedChat(Chat):
             shown = Text(exact("\n".join(f"{key}: {args[key]}" for key in args)))
             title = name
         self.box(self.fold_lines(shown, title), title, self.place_in_turn(call))
-        return always_for(call)
+        return always_for(call, self.agent.tool(call))
 
     def place_in_turn(self, call: ToolCall) -> str:
         """Return the position of a call that is not the only call of its turn, otherwise ""."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from agentloop import ToolCall
+from agentloop import Tool, ToolCall
 
 EDITS = ("write", "edit", "multi_edit")
 # The modes of the chat in the order of Shift-Tab: `approval_mode`, and tools without approval
@@ -64,8 +64,8 @@ OPERANDS: Mapping[str, str] = {
 }
 # Without a second command, substitution, redirection, variable, escape or brace expansion
 ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
-# A path outside the directory, or a hidden file, which may contain secrets; also after "-f" or "="
-GUARDED = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$)|\.+[^./])|/\.\.(/|$)|/\.+[^./]")
+# A path outside the directory, also after "-f" or "="
+OUTSIDE = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$))|/\.\.(/|$)")
 FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
 
 
@@ -74,22 +74,26 @@ class Always(NamedTuple):
 
     command: None for any arguments; "git log *" for an entry of the tables; otherwise the exact
         command.
+    tool: the tool that the user saw; a changed definition requires another approval.
     """
 
     text: str
     tools: Sequence[str]
     command: str | None = None
+    tool: Tool | None = None
 
-    def covers(self, call: ToolCall, folder: Path = Path(), root: Path = Path()) -> bool:
-        """Return whether this approval applies to a call.
+    def covers(
+        self, call: ToolCall, tool: Tool | None = None, folder: Path = Path(), root: Path = Path()
+    ) -> bool:
+        """Return whether this approval applies to a call of a tool.
 
-        folder: the working directory of the shell. A prefix does not apply to a command with a
-            symbolic link to a file outside of `root`.
+        folder: the working directory of the shell. A prefix does not apply to a command that may
+            read a file outside of `root` through a symbolic link.
         """
         if call.name not in self.tools:
             return False
         if self.command is None:
-            return True
+            return self.tool == tool or call.name in EDITS
         arguments = call.parsed or {}
         command = str(arguments.get("command"))
         if arguments.get("background"):  # always requires approval
@@ -100,7 +104,7 @@ class Always(NamedTuple):
         return is_prefix and not reads_through_link(command, folder, root)
 
 
-def always_for(call: ToolCall) -> Always:
+def always_for(call: ToolCall, tool: Tool | None = None) -> Always:
     """Return the standing approval to offer for a call.
 
     For a read-only program, the approval covers any arguments ("cat *"); for a command in the table
@@ -109,7 +113,7 @@ def always_for(call: ToolCall) -> Always:
     if call.name in EDITS:
         return Always("each edit", EDITS)
     if call.name != "bash":
-        return Always(f"each {call.name}", [call.name])
+        return Always(f"each {call.name}", [call.name], tool=tool)
     command = str((call.parsed or {}).get("command"))
     prefix = prefix_of(command)
     return Always(prefix or "this command", ["bash"], prefix or command)
@@ -123,7 +127,7 @@ def prefix_of(command: str) -> str:
         words = shlex.split(command)
     except ValueError:  # unbalanced quotes
         return ""
-    if any(GUARDED.search(word) for word in words):
+    if any(OUTSIDE.search(word) for word in words):
         return ""
     name, subcommand = " ".join(words[:1]), " ".join(words[:2])
     if name in READERS.split():
@@ -136,9 +140,17 @@ def prefix_of(command: str) -> str:
 
 
 def reads_through_link(command: str, folder: Path, root: Path) -> bool:
-    """Return whether a word of a command in `folder` is a link to a file outside `root`."""
-    paths = [(folder / word).resolve() for word in re.split(r"[ =:,'\"]+", command)]
-    return not all(path.is_relative_to(root.resolve()) for path in paths)
+    """Whether a part of a command in `folder` leads outside `root`: `link/a`, `-flink`, `--file=link`.
+
+    diff reads the files in two directories, and follows the links there.
+    """
+    words = shlex.split(command)
+    parts = {part for word in words for part in re.split("[=:,]", word)}
+    options = [part for part in parts if part.startswith("-")]
+    parts.update(words, *({part[at:] for at in range(2, len(part))} for part in options))
+    if words[0] == "diff" and any((folder / word).is_dir() for word in words[1:]):
+        return True
+    return not all((folder / part).resolve().is_relative_to(root.resolve()) for part in parts)
 
 
 def are_harmless(entry: str, words: Sequence[str]) -> bool:

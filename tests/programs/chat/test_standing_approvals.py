@@ -3,6 +3,7 @@
 import pytest
 from agentloop_chat.standing_approvals import always_for
 
+from agentloop import Tool
 from agentloop.models.scripted import call
 from tests.helpers import bash
 
@@ -53,16 +54,16 @@ sort a: sort -o app.py a, sort --compress-program=./x.sh a
 rg TODO: rg --pre ./x.sh TODO, rg --hostname-bin ./x.sh TODO
 tree: tree -o app.py
 uniq a: uniq a app.py
-cat README.md: cat ~/.ssh/id_rsa, cat /etc/shadow, cat .env, cat ../secret, cat config/.env
+cat README.md: cat ~/.ssh/id_rsa, cat /etc/shadow, cat ../secret, cat src/../../secret
 cat README.md: cat a; rm a, cat a > app.py, cat a | sh, cat $(x), cat `x`, cat a && rm a
 cat README.md: cat $HOME/x
 grep x a: grep -R x src, grep -nR x src, grep --dereference-recursive x src
 strings a: strings @options, strings -n 8 a '@options'
 diff a b: diff -r a b, diff -ur a b, diff --recursive a b
-grep x a: grep -f../secret x, grep -f.env x, grep -nf../secret x, cat ..secret, ls ./.ssh
-grep x a: grep -f/etc/shadow x, grep -r x ~, grep -r x /, grep --file=/etc/shadow a, grep x .env
+grep x a: grep -f../secret x, grep -nf../secret x, grep --file=../secret x
+grep x a: grep -f/etc/shadow x, grep -r x ~, grep -r x /, grep --file=/etc/shadow a
 ls: ls ~/.ssh, ls /root, ls; x, ls & x
-head a: head /etc/shadow, head .netrc
+head a: head /etc/shadow, head ~/.netrc
 echo a: echo a > app.py, echo $SECRET, echo {a..b}, echo $(x), echo a | sh, echo a && rm b
 date: date -s tomorrow
 wc a: wc ~/.netrc, wc a; rm a, wc --files0-from=/etc/passwd, wc a & rm a, wc a > b
@@ -140,12 +141,63 @@ def test_a_prefix_does_not_cover_links_out_of_the_folder(tmp_path):
     (root / "src" / "notes").symlink_to(tmp_path)
     (root / "inside").symlink_to(root / "src")
     always = always_for(bash("cat README.md"))
-    assert always.covers(bash("cat inside/a.py"), root, root)
-    assert not always.covers(bash("cat src/notes/secret"), root, root)
-    assert not always.covers(bash("cat 'notes/secret'"), root / "src", root)
+    assert always.covers(bash("cat inside/a.py"), folder=root, root=root)
+    assert not always.covers(bash("cat 'notes/secret'"), folder=root / "src", root=root)
     always = always_for(bash("cat src/notes/secret /etc/hosts"))
     assert always.text == "this command"
-    assert always.covers(bash("cat src/notes/secret /etc/hosts"), root, root)
+    assert always.covers(bash("cat src/notes/secret /etc/hosts"), folder=root, root=root)
+
+
+@pytest.mark.parametrize("approved", ["cat a", "grep x a", "diff a b", "git log", "git diff", "ls"])
+@pytest.mark.parametrize(
+    "operands",
+    [
+        "out",
+        "out/secret",
+        "'out/secret'",
+        '"out"/secret',
+        "o'u't/secret",
+        "'my link'",
+        "-- 'my link'",
+        "src/'deep link'/secret",
+        "-fout",
+        "-nf'out'",
+        "--file=out",
+        "--file='my link'",
+        "a,out",
+        "HEAD:out",
+    ],
+)
+def test_a_prefix_does_not_cover_a_quoted_or_attached_link_out_of_the_folder(
+    approved, operands, tmp_path
+):
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    for link in ("out", "my link", "src/deep link"):
+        (root / link).symlink_to(tmp_path)
+    program = approved.removesuffix(" a b").removesuffix(" x a").removesuffix(" a")
+    always = always_for(bash(approved))
+    assert always.covers(bash(approved), folder=root, root=root)
+    assert not always.covers(bash(f"{program} {operands}"), folder=root, root=root)
+
+
+def test_a_prefix_does_not_cover_a_comparison_of_directories_that_may_contain_links(tmp_path):
+    (tmp_path / "one").mkdir()
+    always = always_for(bash("diff a b"))
+    assert not always.covers(bash("diff one two"), folder=tmp_path, root=tmp_path)
+    assert always.covers(bash("diff a.txt b.txt"), folder=tmp_path, root=tmp_path)
+
+
+def test_hidden_files_of_the_folder_are_files_like_others_as_for_the_reading_tools():
+    assert always_for(bash("cat a")).covers(bash("cat .env"))
+    assert always_for(bash("grep x a")).covers(bash("grep -r x ."))
+
+
+def test_an_approval_ends_when_the_definition_of_its_tool_changes():
+    shown = Tool("mail", "Sends a draft to yourself.")
+    always = always_for(call("mail", to="ada"), shown)
+    assert always.covers(call("mail", to="bob"), Tool("mail", "Sends a draft to yourself."))
+    assert not always.covers(call("mail", to="bob"), Tool("mail", "Sends mail to everybody."))
 
 
 def test_a_background_command_always_requires_approval():
