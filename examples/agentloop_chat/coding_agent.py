@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 from agentloop import (
@@ -12,15 +13,19 @@ from agentloop import (
     Cost,
     Judgment,
     ModelError,
+    Record,
     Request,
     Session,
     Tool,
     ToolCall,
     ToolError,
     Verdict,
+    dump_record,
     events,
 )
-from agentloop.mixins.approval import Approval
+from agentloop.common.gate import Decision
+from agentloop.messages import Unknown
+from agentloop.mixins.approval import AlwaysAllow, Approval, PlanApproved
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import MCPTools
 from agentloop.toolkits.skills import Skills
@@ -45,6 +50,10 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
     """
 
     workspace: Workspace | None = None
+
+    def load_records(self) -> list[Record]:
+        """Load the session. Its approvals have no effect, because somebody else may have written it."""
+        return [expired(record) for record in super().load_records()]
 
     async def judge(self, judgment: Judgment) -> Judgment:
         call = judgment.call
@@ -71,6 +80,14 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
         if isinstance(event, events.TextDeltaEvent):
             self._partial += event.content
         super().emit(event)
+
+
+def expired(record: Record) -> Record:
+    """Return an approval as a record of an unknown type, which has no effect, and others unchanged."""
+    is_approval = isinstance(record, AlwaysAllow | PlanApproved)
+    if is_approval or (isinstance(record, Decision) and record.allowed):
+        return Unknown(json.loads(dump_record(record)))
+    return record
 
 
 def reader(llm: ChatModel, root: Path) -> Tool:

@@ -149,7 +149,7 @@ class Chat:
                 self.note(f"MCP server {server.name} started, tools: {len(server.tools)}")
 
     async def greet(self) -> None:
-        """Print the name of the session, its last exchange, and interrupted calls."""
+        """Print the name of the session, its last exchange, and its open calls."""
         name, messages = self.agent.session or "not saved", self.agent.messages
         self.note(f"Session {name}: {len(messages)} messages. Ctrl-D exits, /help lists commands.")
         for message in messages[newest_prompt_index(messages) :]:
@@ -159,9 +159,13 @@ class Chat:
             elif isinstance(message, AssistantMessage):
                 self.show(events.TextEvent(message.text))
         for state in self.agent.conversation.open_calls:
+            call = f"{state.call.name} {arguments_of(state.call.parsed or {})}"
             if state.start:
-                call = f"{state.call.name} {arguments_of(state.call.parsed or {})}"
                 self.note(f"Interrupted call with unknown outcome: {call}")
+            elif self.is_question(state.call):
+                self.show(events.ToolCallEvent("ask_user", state.call.parsed or {}, state.call.id))
+            elif state.waits:
+                self.note(f"Enter continues with this call: {call}")
 
     def note(self, text: str) -> None:
         """Print a note from the program."""

@@ -14,8 +14,8 @@ from agentloop.mixins.session import SessionInfo
 
 
 def is_cut_off(agent: Agent) -> bool:
-    """Return whether the newest run failed, or was killed."""
-    return agent.conversation.stop_reason in ("", "error", "cancelled")
+    """Whether the newest run can continue: it failed, was killed, or waits for an approval."""
+    return agent.conversation.stop_reason in ("", "error", "cancelled", "needs_approval")
 
 
 def stem(folder: Path) -> str:

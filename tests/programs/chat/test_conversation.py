@@ -10,10 +10,12 @@ from agentloop_chat.conversation import Chat
 from agentloop_chat.program import with_servers
 
 from agentloop import (
+    Agent,
     AssistantMessage,
     Depends,
     Loop,
     ScriptedModel,
+    Session,
     Stop,
     ToolCall,
     Usage,
@@ -24,8 +26,14 @@ from agentloop import (
 )
 from agentloop.cli.terminal import Terminal
 from agentloop.common.prices import Price
+from agentloop.mixins.approval import Approval
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
+from agentloop.toolkits.shell import Shell
 from tests import ROOT
+from tests.helpers import bash
+
+
+class Theirs(Approval, Session, Agent): ...
 
 
 def billed(text, *calls, tokens):
@@ -113,3 +121,39 @@ def test_the_next_prompt_answers_the_question_of_a_configured_mcp_server(start, 
         assert result.text == "Booked."
         answers = json.loads(chat.agent.messages[2].text)["answers"]
         assert answers["when"] == {"action": "accept", "content": {"date": "tomorrow"}}
+
+
+@pytest.mark.parametrize("entry", ["decision", "standing approval", "plan"])
+def test_an_approval_in_a_session_file_has_no_effect(tmp_path, entry):
+    """Somebody else may have written the file; the user of this chat approved nothing."""
+    settings = {"session": "s", "session_dir": tmp_path}
+    shell = Shell(tmp_path)
+    theirs = Theirs(llm=ScriptedModel(bash("touch ran"), "done"), tools=shell.tools, **settings)
+    if entry == "standing approval":
+        theirs.allow_always("bash")
+    elif entry == "plan":
+        theirs.approve_plan()
+    theirs.run_sync("go")
+    if entry == "decision":
+        theirs.decide(theirs.pending[0].id, "allow")
+    theirs.close()
+    (tmp_path / "ran").unlink(missing_ok=True)
+    asked = []
+
+    class Careful(Chat):
+        async def ask(self, call, reason):
+            asked.append(call.name)
+            return False
+
+    shown = io.StringIO()
+    llm = ScriptedModel(bash("touch ran"), "done")
+    with Careful(llm, tmp_path, Terminal(shown), **settings) as chat:
+        chat.runner.run(chat.greet())
+        pending = entry != "standing approval"
+        chat.runner.run(chat.reply(None if pending else "again"))
+        assert ("Enter continues with this call: bash touch ran" in shown.getvalue()) == pending
+    assert asked == ["bash", "bash"][not pending :]
+    assert not (tmp_path / "ran").exists()
+    with Theirs(llm=ScriptedModel(), **settings) as agent:  # the file is unchanged
+        kinds = [type(record).__name__ for record in agent.log]
+    assert {"decision": "Decision", "plan": "PlanApproved"}.get(entry, "AlwaysAllow") in kinds
