@@ -27,6 +27,7 @@ from prompt_toolkit.formatted_text import (
 )
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
@@ -94,6 +95,7 @@ class Screen(RenderedChat):
         self.status = ""
         self.label = ""  # the label of the open question
         self.is_pasted = False  # whether the prompt contains an unmarked paste
+        self.is_sent_at_once = False  # whether Enter arrived together with the text
         self.render_seconds = 0.0  # duration of rendering the live area
         self.last_width = self.terminal.width  # of the drawn rows
         # times of the question's display, and of the first key of the text in the prompt, or 0
@@ -227,8 +229,10 @@ class Screen(RenderedChat):
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
         """Display a complete call and request approval. Return True, or the reason of a denial."""
         call = self.as_executed(call)
-        if any(approval.covers(call, self.shell.cwd, self.root) for approval in self.standing):
-            return True
+        tool = self.agent.tool(call)
+        for approval in self.standing:
+            if approval.covers(call, tool, self.shell.cwd, self.root):
+                return True
         always = self.draw_question(call)
         self.output = ""
         label = f"yes, always ({exact(always.text)}), no, or an instruction > "
@@ -309,6 +313,8 @@ class Screen(RenderedChat):
 
     def begin_text(self, _: object = None) -> None:
         """Record the time of the first key of a text in the prompt."""
+        arrived = self.app.key_processor.input_queue
+        self.is_sent_at_once = any(press.key == Keys.Enter for press in arrived)
         if not self.buffer.text:
             self.typed_at, self.is_pasted = 0.0, False
         elif not self.typed_at:
@@ -345,8 +351,16 @@ class Screen(RenderedChat):
             self.take_next()
 
     def is_pasting(self) -> bool:
-        """Return whether many keys have arrived already: a paste that the terminal does not mark."""
+        """Whether the keys are from a paste that the terminal doesn't mark.
+
+        Many keys have already arrived, or Enter together with text that acts: a command, an answer.
+        """
         keys = self.app.key_processor.input_queue
+        acts = self.is_answering or self.buffer.text.startswith(("!", "/"))
+        if self.is_sent_at_once and acts:
+            self.is_sent_at_once = False
+            self.note(f"Press Enter to send: {self.buffer.text.strip()}")
+            return True
         return len(keys) > (0 if self.is_pasted else TYPED_AHEAD)
 
     def arrived_text(self) -> str:

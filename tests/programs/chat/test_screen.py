@@ -637,7 +637,10 @@ def test_help_lists_commands_and_keys_and_undo_restores_the_prompt(chat):
     screen.enter("/undo", "not restored")
     screen.expect("> secnd")
     screen.press("Left")
-    screen.enter("o", "third answer")
+    screen.type("o")
+    screen.expect("> secnod")
+    screen.press("Enter")
+    screen.expect("third answer")
     assert said(screen.server.requests[-1]) == ["/etc/hosts is a file", "secnod"]
     screen.type("something")
     screen.press("C-c")
@@ -1342,6 +1345,22 @@ def test_short_lines_that_arrive_together_are_separate_messages(chat):
     screen.paste("first\nsecond\n", marked=False)  # all keys arrive simultaneously
     screen.expect("two")
     assert said(screen.server.requests[-1]) == ["first", "second"]
+
+
+def test_a_short_unmarked_paste_runs_and_approves_nothing_before_enter(chat, project):
+    screen = chat([LEDGER], "done")
+    screen.paste("!touch ran\n", marked=False)
+    screen.expect("(Press Enter to send: !touch ran)")
+    assert not (project / "ran").exists()
+    screen.press("Enter")
+    wait_for((project / "ran").exists, screen)
+    screen.enter("go", QUESTION)
+    screen.paste("y\n", marked=False)
+    screen.expect("(Press Enter to send: y)")
+    assert not (project / "ledger").exists()
+    screen.press("Enter")
+    screen.expect("done")
+    assert lines_of(project / "ledger") == ["ran"]
 
 
 @pytest.mark.parametrize("name", ["undo", "new", "clear", "compact", "context", "help", "exit"])

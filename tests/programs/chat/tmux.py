@@ -54,9 +54,13 @@ class Tmux:
 
     def expect(self, text, times=1):
         """Wait until the text is on the screen."""
+        return self.wait(lambda screen: screen.count(text) >= times, f"{text!r} (x{times})")
+
+    def wait(self, condition, text):
+        """Wait until the screen meets a condition, which `text` describes."""
         end = time.monotonic() + SECONDS
-        while (screen := self.screen()).count(text) < times:
-            assert time.monotonic() < end, f"no {text!r} (x{times}) in:\n{screen}"
+        while not condition(screen := self.screen()):
+            assert time.monotonic() < end, f"no {text} in:\n{screen}"
             time.sleep(0.02)
         return screen
 
@@ -74,9 +78,13 @@ class Tmux:
         self.do("paste-buffer", *["-p"] * marked)
 
     def enter(self, line, text=None, times=1):
-        """Type a line, press Enter once the line is visible, and wait for the text, if given."""
+        """Type a line, press Enter once the line is visible, and wait for the text, if given.
+
+        Enter that arrives together with a line would be a paste.
+        """
         self.type(line)
-        self.expect(line.splitlines()[-1][-40:])
+        end = line.splitlines()[-1][-40:].strip()
+        self.wait(lambda screen: screen.rstrip().endswith(end), f"{end!r} at the end")
         self.press("Enter")
         return self.expect(text, times) if text else None
 
