@@ -122,7 +122,7 @@ class Chat:
             "approval_rules": self.rules,
             "approval_callback": self.ask,
             "approval_timeout": 86_400.0,  # a day
-            "instruction_files": memory_files(root, config_folder()),
+            "instruction_files": memory_files(root, config_folder(), self.warn),
             "workspace": self.workspace,
             "compaction": CompactionConfig(context_window=self.window),
             "listeners": [self.show],
@@ -170,6 +170,10 @@ class Chat:
     def note(self, text: str) -> None:
         """Print a note from the program."""
         self.terminal.say(f"({text})", DIM)
+
+    def warn(self, text: str) -> None:
+        """Print a note about something that doesn't work."""
+        self.terminal.say(f"({text})", RED)
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
         """Deny a call, because no user can approve it."""

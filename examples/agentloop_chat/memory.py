@@ -1,9 +1,13 @@
 """The instruction files of a directory, recorded in the log for `agentloop view`."""
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentloop import InstructionFiles, Mark, Record, RunStart
+
+MAX_BYTES = 1_000_000  # of an instruction file
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +27,38 @@ class Remembering(InstructionFiles):
                 super().record(Remembered(text))
 
 
-def memory_files(folder: Path, own: Path) -> list[Path]:
+def memory_files(folder: Path, own: Path, say: Callable[[str], None]) -> list[Path]:
     """Return the AGENTS.md of the user's `own` directory, of a directory, and of its parents.
 
-    The parents extend to the root of the repository, whose file precedes the files of
-    subdirectories. CLAUDE.md replaces a missing AGENTS.md.
+    The parents extend to the root of the repository, whose file precedes those of subdirectories.
+    CLAUDE.md replaces a missing AGENTS.md. Links are resolved.
+
+    say: receives a line about each file that is left out.
     """
-    folders = list[Path]()
-    for above in [folder, *folder.parents]:
-        folders.insert(0, above)
-        if (above / ".git").exists():
-            break
-    else:
-        folders = [folder]
+    root = next((above for above in [folder, *folder.parents] if (above / ".git").exists()), folder)
+    parents = [above for above in folder.parents if above.is_relative_to(root)]
     files = list[Path]()
-    for directory in [own, *folders]:
+    for directory in [own, *reversed(parents), folder]:
         names = [directory / "AGENTS.md", directory / "CLAUDE.md"]
-        files += [path for path in names if path.is_file()][:1]
+        for path in [path for path in names if os.path.lexists(path)][:1]:
+            try:
+                if path.lstat().st_uid != folder.stat().st_uid and directory in parents:
+                    raise ValueError("it belongs to another user")
+                files.append(readable(path, root.resolve() if directory != own else Path("/")))
+            except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links
+                say(f"{path} is ignored: {error}")
     return files
+
+
+def readable(path: Path, root: Path) -> Path:
+    """Return a file with links resolved. Raises OSError or ValueError if it can't be used.
+
+    root: the directory that a link must not leave.
+    """
+    file = path.resolve(strict=True)
+    if not file.is_relative_to(root):
+        raise ValueError(f"it's a link out of {root}")
+    if file.stat().st_size > MAX_BYTES:
+        raise ValueError(f"it's larger than {MAX_BYTES:,} bytes")
+    file.read_text("utf-8-sig")
+    return file
