@@ -38,6 +38,8 @@ MAX_TIMEOUT = 3600.0
 FIRST_LOOK = 0.2  # seconds for a background command to report an immediate failure
 MAX_BACKGROUND = 16  # background commands, including ended commands with unread output
 PAUSE = 0.02  # seconds between reads of up to 64 KB of a background command's output
+# Colours, movements of the cursor, and titles of the terminal
+ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 DRAIN_SECONDS = 2.0  # for reading the rest of the pipe after a command has ended
 
 # The standard input of the shell: a script that contains the command. A watchdog, which is not a
@@ -375,7 +377,30 @@ class Output:
             text = self.data[:HALF] + note + self.data[HALF:]
             self.data.clear()
             self.left_out = 0
-        return text.decode(errors="replace").rstrip()
+        return as_displayed(text.decode(errors="replace")).rstrip()
+
+
+def as_displayed(text: str) -> str:
+    """Return output as a terminal shows it in the end: of a progress bar, only the last state.
+
+    Colours are left out, and backspaces delete.
+    """
+    text = ESCAPES.sub("", text).replace("\r\n", "\n")
+    return "\n".join(map(_last_state, text.split("\n")))
+
+
+def _last_state(line: str) -> str:
+    """Return the text after the last return of the cursor to the start of the line."""
+    line = line.rstrip("\r").rpartition("\r")[2]
+    if "\b" not in line:
+        return line
+    kept = list[str]()
+    for char in line:
+        if char != "\b":
+            kept.append(char)
+        elif kept:
+            kept.pop()
+    return "".join(kept)
 
 
 Running = tuple[asyncio.Task[int | None], Output]  # a background command

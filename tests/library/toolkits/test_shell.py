@@ -229,6 +229,18 @@ class TestShell:
         )
         assert Shell(sh.root, pass_env=["*"]).withheld == []
 
+    @pytest.mark.parametrize("frames", [1_000, 100_000])
+    async def test_of_a_progress_bar_only_the_last_state_reaches_the_model(self, sh, frames):
+        bar = r"\r\033[32m%6d of all [#####     ]\033[0m"
+        output = await sh.bash(f"echo start; printf '{bar}' $(seq {frames}); echo; echo end")
+        lines = output.splitlines()
+        assert [lines[0], *lines[-2:]] == ["start", f"{frames:6} of all [#####     ]", "end"]
+        assert len(output) <= 130
+
+    async def test_colours_titles_and_backspaces_do_not_reach_the_model(self, sh):
+        text = r"\033]0;title\007\033[1mN\bNA\bAME\033[0m |\b/\b-\bdone\r\n"
+        assert await sh.bash(f"printf '{text}'") == "NAME done"
+
     async def test_very_long_output_keeps_its_start_and_end(self, sh):
         output = await sh.bash("echo start; yes | head -c 2000000; echo end")
         assert output.startswith("start\ny")
