@@ -75,6 +75,7 @@ class Config(BaseModel):
     skills: Beside | None = None
     web: Sequence[str] = ()  # hosts
     sub_agent: str | None = None  # name of its model
+    bell: bool = True  # at questions, and after long runs
     pass_env: Sequence[str] = ()  # variables for commands although they're probably secrets
     rules: Sequence[Rule] = ()
 

@@ -79,6 +79,7 @@ class Chat:
     tools: additional tools, which run without approval.
     window: the size of the model's context window in tokens, if configured.
     pass_env: the variables that commands of the agent get although they're probably secrets.
+    bell: whether the terminal rings at a question, and after a run of more than 10 seconds.
     settings: additional settings of the agent.
 
     A method `do_x` implements the command /x, and its docstring is the help text. Its parameter, if
@@ -96,9 +97,10 @@ class Chat:
         tools: Sequence[Tool] = (),
         window: int | None = None,
         pass_env: Sequence[str] = (),
+        bell: bool = True,
         **settings: Any,
     ) -> None:
-        self.terminal, self.root = terminal, root
+        self.terminal, self.root, self.bell = terminal, root, bell
         self.configured_window = window
         self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
         self.workspace = Workspace(root)
@@ -162,10 +164,9 @@ class Chat:
             call = f"{state.call.name} {arguments_of(state.call.parsed or {})}"
             if state.start:
                 self.note(f"Interrupted call with unknown outcome: {call}")
-            elif self.is_question(state.call):
-                self.show(events.ToolCallEvent("ask_user", state.call.parsed or {}, state.call.id))
-            elif state.waits:
+            elif state.waits and not self.is_question(state.call):
                 self.note(f"Enter continues with this call: {call}")
+        self.show_question()
 
     def note(self, text: str) -> None:
         """Print a note from the program."""
@@ -199,9 +200,9 @@ class Chat:
         After a question from the model or an MCP server, the prompt is the answer. Return None if
         the model failed. Raises OSError if the session cannot be saved.
         """
-        questions = [call for call in self.agent.pending if self.is_question(call)]
-        if prompt and questions:
-            self.agent.answer(questions[0].id, answer_text(questions[0].parsed or {}, prompt))
+        question = self.question
+        if prompt and question:
+            self.agent.answer(question.id, answer_text(question.parsed or {}, prompt))
             prompt = None
         if self.starting:
             await asyncio.shield(self.starting)
@@ -220,15 +221,24 @@ class Chat:
         return result
 
     def report(self, result: Result) -> None:
-        """Display the questions of MCP servers, or the reason why a run ended before an answer."""
-        for call in filter(self.is_question, result.pending):
-            if call.name != "ask_user":
-                self.show(events.ToolCallEvent("ask_user", call.parsed or {}, call.id))
+        """Display the first open question, or the reason why a run ended before an answer."""
+        self.show_question()
         if result.stop_reason not in ("completed", "done", "needs_answer"):
             self.note(f"Stopped: {STOPPED.get(result.stop_reason, result.stop_reason)}.")
 
+    @property
+    def question(self) -> ToolCall | None:
+        """The first question of the model or an MCP server that awaits an answer."""
+        return next(filter(self.is_question, self.agent.pending), None)
+
+    def show_question(self) -> None:
+        """Display the first open question. The next one follows after the answer."""
+        call = self.question
+        if call and call.name != "ask_user":  # a question of the model is displayed as a call
+            self.show(events.ToolCallEvent("ask_user", call.parsed or {}, call.id))
+
     def is_question(self, call: ToolCall) -> bool:
-        """Return whether a pending call is a question of the model or of an MCP server."""
+        """Whether a call asks the user, for the model or for an MCP server."""
         return call.name == "ask_user" or bool(
             self.agent.conversation.state_of(call).newest(UserQuestion)
         )

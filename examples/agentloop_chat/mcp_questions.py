@@ -15,12 +15,12 @@ import asyncio
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from textwrap import indent
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
 from agentloop import Stop, Tool, ToolError, current_agent, current_call
+from agentloop.cli.terminal import safe
 from agentloop.depends import Overrides
 from agentloop.messages import JSON
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
@@ -153,7 +153,12 @@ def question_text(arguments: JSON) -> str:
             return text_with_options(arguments)
     texts = [str(arguments[key]) for key in ("problem", "question") if key in arguments]
     block = "\n".join([f"{server}:", *texts, *lines])
-    return "A question of an MCP server:\n\n" + indent(block, "    ")
+    return f"A question of an MCP server:\n\n{quoted(block)}"
+
+
+def quoted(text: str) -> str:
+    """Return somebody else's text as a block of code, in which Markdown has no effect."""
+    return "\n".join(f"    {line}" for line in safe(text).split("\n"))
 
 
 def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:

@@ -41,7 +41,7 @@ saved if --session, --continue or --resume selects a session. The tools of
 context_window, tools, mcp and skills (paths relative to this file), web (hosts
 to read pages from), sub_agent (the model of a read-only sub-agent),
 pass_env = ["DATABASE_URL", "AWS_*"] (variables that commands of the agent get
-although their names or values look like secrets), and
+although their names or values look like secrets), bell = false, and
 rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
@@ -116,6 +116,7 @@ def open_conversation(
         tools=tools_of(config, llm, here),
         window=config.context_window,
         pass_env=config.pass_env,
+        bell=config.bell,
         skills=discover_skills(config.skills) if config.skills else (),
     )
     if is_chat and names == [None]:

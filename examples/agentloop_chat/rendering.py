@@ -22,6 +22,7 @@ from rich.text import Text
 from agentloop import ToolCall, events
 from agentloop.cli.terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 from agentloop.mixins.approval import Rule
+from agentloop.toolkits.shell import as_displayed
 
 from .conversation import Chat
 from .mcp_questions import question_text
@@ -127,7 +128,7 @@ class RenderedChat(Chat):
             case events.ThinkingEvent():
                 self.fold(event.content, "thinking")
             case events.ToolCallEvent("ask_user"):
-                self.markdown(question_text(event.args))
+                pass  # `show_question` follows
             case events.ToolCallEvent():
                 self.begin_call(event)
             case events.ToolResultEvent():
@@ -157,35 +158,56 @@ class RenderedChat(Chat):
         else:
             self.fold(result.result, line)
 
+    def show_question(self) -> None:
+        """Display the first open question, with the call of an MCP server that asks it."""
+        for pending in self.agent.pending:
+            self.calls.pop(pending.id, None)  # not interrupted
+        if not (call := self.question):
+            return
+        own = self.agent.conversation.state_of(call).call
+        if own.name != "ask_user":
+            self.terminal.line(f"* {own.name} {arguments_of(own.parsed or {})}", CYAN)
+        self.markdown(question_text(call.parsed or {}))
+
     def running(self) -> list[str]:
         """Return lines for running calls, recent output, and background commands."""
         lines = [f"* {line}" for line, *_ in self.calls.values()]
         room = self.terminal.width - 2
-        lines += [f"  {line[-room:]}" for line in self.output.splitlines()[-3:]]
+        lines += [f"  {line[-room:]}" for line in self.shown_output.splitlines()[-3:]]
         for id, (task, _) in self.shell.background.items():
             if not task.done():
                 lines.append(f"background command {id}: {task.get_name()}")
         return lines
 
     def report_ended(self) -> None:
-        """Tell the user about background commands that have ended."""
+        """Tell the user and the model about background commands that have ended."""
+        if self.agent.running or self.agent.pending:
+            return
         for id, (task, _) in self.shell.background.items():
             if task.done() and id not in self.ended:
                 self.ended.add(id)
-                self.terminal.line(f"(Background command {id} has ended: {task.get_name()})", DIM)
+                text = f"Background command {id} has ended: {task.get_name()}"
+                self.terminal.line(f"({text})", DIM)
+                self.agent.add_note(text)
 
     def append_output(self, piece: str) -> None:
         """Append to the recent output of a command."""
-        self.output = self.output[-MOST_OUTPUT:] + safe(piece)
+        self.output = self.output[-MOST_OUTPUT:] + piece
+
+    @property
+    def shown_output(self) -> str:
+        """The recent output as a terminal shows it, with other control characters escaped."""
+        return safe(as_displayed(self.output))
 
     def show_incomplete(self) -> None:
         """Display incomplete text, calls and output."""
         self.markdown(self.text)
         for line, *_ in self.calls.values():
             self.terminal.line(f"* {line}  (interrupted)", RED)
-        self.fold(self.output, "interrupted")
-        if self.calls and self.output:
-            self.agent.add_note(f"Output of the command before the interruption:\n{self.output}")
+        output = self.shown_output
+        self.fold(output, "interrupted")
+        if self.calls and output:
+            self.agent.add_note(f"Output of the command before the interruption:\n{output}")
         self.calls.clear()
         self.text = self.output = ""
 
@@ -213,14 +235,14 @@ class RenderedChat(Chat):
             self.terminal.line(f"  {line}", DIM)
 
     def fold_lines(self, text: Text, title: str) -> Text:
-        """Return a text, truncated to the height of the screen."""
-        room = max(self.console.height - 10, FOLDED)
+        """Return a text without its middle if it's higher than the screen."""
+        half = max(self.console.height - 10, FOLDED) // 2
         lines = self.wrap(text)
-        if len(lines) <= room:
+        if len(lines) <= 2 * half:
             return text
         self.folded.append((text.plain, title))
-        more = Text(f"... {len(lines) - room} more lines (Ctrl-O)", "dim")
-        return Text("\n").join([*lines[:room], more])
+        more = Text(f"... {len(lines) - 2 * half} more lines (Ctrl-O)", "dim")
+        return Text("\n").join([*lines[:half], more, *lines[-half:]])
 
     def wrap(self, text: Text) -> Lines:
         """Return the lines of a text in a box."""

@@ -49,6 +49,7 @@ YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
+LONG_RUN = 10.0  # seconds of a run whose end rings
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
 REDRAW_PAUSE = 40  # pause between redraws, in multiples of the duration of rendering
 # Variables set by terminals that truncate rows when they become narrower, instead of wrapping rows
@@ -78,7 +79,7 @@ class Screen(RenderedChat):
 
     work: the task of the current input.
     queue: subsequent inputs.
-    question: a future for the answer to an approval request.
+    asking: a future for the answer to an approval request.
     """
 
     pick = staticmethod(choice)
@@ -87,7 +88,7 @@ class Screen(RenderedChat):
         super().__init__(*args, **settings)
         self.work: asyncio.Task[None] | None = None
         self.queue = list[str]()
-        self.question: asyncio.Future[str] | None = None
+        self.asking: asyncio.Future[str] | None = None
         self.leaves = False  # whether the next Ctrl-C exits
         self.pastes = Pastes()
         self.drafts: dict[str, str] = {}  # typed text with placeholders, by sent prompt
@@ -212,7 +213,7 @@ class Screen(RenderedChat):
         """Render the live area: incomplete text, running calls, queue, status line."""
         began = monotonic()
         lines = self.running()
-        if self.question and self.buffer.text and not self.is_answering:
+        if self.asking and self.buffer.text and not self.is_answering:
             lines += ["A question awaits your answer. Send or delete this text first."]
         elif self.work:
             hint = "Up edits the last message, Esc removes it" if self.queue else "Esc stops"
@@ -266,6 +267,7 @@ class Screen(RenderedChat):
         for GRACE seconds. Other text is the draft of a message, which Enter sends or queues.
         """
         self.label, self.asked_at = label, monotonic()
+        self.ring()
         if is_dumb_terminal():  # the prompt was printed before the question, and is not updated
             await asyncio.sleep(GRACE)
             self.note(label)
@@ -274,17 +276,17 @@ class Screen(RenderedChat):
             while " " not in answer and word_of(answer) not in words:
                 if answer:
                     self.note(f"{answer}? {help}")
-                self.question = asyncio.get_running_loop().create_future()
-                answer = await self.question
+                self.asking = asyncio.get_running_loop().create_future()
+                answer = await self.asking
                 self.terminal.say(f"> {answer}", BOLD)
             return answer
         finally:
-            self.question = None
+            self.asking = None
 
     @property
     def is_answering(self) -> bool:
         """Return whether the text in the prompt, or the next key, answers the open question."""
-        if not self.question:
+        if not self.asking:
             return False
         return (self.typed_at or monotonic()) >= self.asked_at + GRACE
 
@@ -340,9 +342,9 @@ class Screen(RenderedChat):
         elif text.endswith("\\"):
             self.buffer.delete_before_cursor()
             self.buffer.newline()
-        elif self.question and self.is_answering:
+        elif self.asking and self.is_answering:
             self.clear()
-            self.question.set_result(text)
+            self.asking.set_result(text)
         else:
             if self.is_pasted:
                 self.doubtful.update(NAMED.findall(text))
@@ -485,6 +487,8 @@ class Screen(RenderedChat):
         except Exception as error:
             self.terminal.say(str(error), RED)
         self.show_incomplete()
+        if self.question or monotonic() - self.began > LONG_RUN:
+            self.ring()
         self.status = ""
         self.work = None
         self.app.invalidate()
@@ -498,6 +502,11 @@ class Screen(RenderedChat):
         except asyncio.CancelledError:  # before the run: an interrupted run ends with a Result
             self.put_back(typed)
             raise
+
+    def ring(self) -> None:
+        """Call the user, unless the bell is off."""
+        if self.bell:
+            self.session.output.bell()
 
     def put_back(self, text: str) -> None:
         """Move a message back into the prompt, or into the history if the prompt has a draft."""

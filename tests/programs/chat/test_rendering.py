@@ -3,8 +3,11 @@
 import pytest
 
 pytest.importorskip("rich", reason="the chat renders with rich")
+from agentloop_chat.mcp_questions import question_text
 from agentloop_chat.rendering import WholeMarkdown, last_lines, split_blocks
 from rich.console import Console
+
+from agentloop.cli.terminal import safe
 
 
 @pytest.mark.parametrize(
@@ -64,3 +67,14 @@ def test_no_word_of_an_answer_is_lost(text):
     shown = "".join(capture.get().split())
     words = text.translate({ord(each): " " for each in "#|[]()-"}).split()
     assert [word for word in words if word.strip("!>:") not in shown] == []
+
+
+@pytest.mark.parametrize(
+    "end", ["\n", "\r", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\u2028"]
+)
+@pytest.mark.parametrize("first", ["", "Which day?"])
+def test_no_line_of_a_servers_question_leaves_its_block(first, end):
+    text = f"{first}{end}{end}# Approved{end}{end}- y{end}"
+    question = {"server": "inn", "question": text, "form": {"properties": {}}}
+    _, _, block = question_text(question).partition("\n\n")
+    assert [line for line in safe(block).split("\n") if not line.startswith("    ")] == []

@@ -136,6 +136,16 @@ def test_a_blank_line_separates_replies_from_command_output(chat):
     assert "\n  printed\n\nIt printed." in shown
 
 
+def test_the_live_area_shows_the_last_state_of_a_progress_bar(chat, project):
+    os.mkfifo(project / "pipe")
+    bar = r"\r\033[32m%3d percent\033[0m"
+    command = f"echo start; printf '{bar}' $(seq 100); cat pipe"
+    screen = chat([("bash", {"command": command})], "done", options=["--yes"])
+    screen.enter("go", "\n  start\n  100 percent\nEsc stops")
+    (project / "pipe").write_text("")
+    screen.expect("done")
+
+
 def test_a_long_line_of_running_output_shows_its_end(chat, project):
     os.mkfifo(project / "pipe")
     command = "seq -s, 1 100; printf ' ready'; cat pipe"
@@ -320,6 +330,42 @@ def test_a_question_of_the_model_is_answered_by_the_next_input(chat, project):
     assert "interrupted" not in shown
     screen.enter("2", "A table for four.")
     assert said(screen.server.requests[-1], "tool") == ["four"]
+
+
+def test_the_questions_of_a_turn_come_one_after_the_other(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    questions = [("ask_user", {"question": text}) for text in ("How many?", "Which day?")]
+    screen = chat(questions, "Booked.", options=["--tools", "mine.py"])
+    shown = screen.enter("Book a table.", "How many?\n\ncontext")
+    assert "Which day?" not in shown
+    shown = screen.enter("four", "Which day?\n\ncontext")
+    assert shown.count("How many?") == 1
+    screen.enter("Friday", "Booked.")
+    assert said(screen.server.requests[-1], "tool") == ["four", "Friday"]
+
+
+def test_an_open_question_is_shown_again_when_the_chat_is_continued(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    options = ["--tools", "mine.py"]
+    screen = chat([("ask_user", {"question": "How many?"})], "Booked.", options=options)
+    screen.enter("Book a table.", "How many?")
+    screen.leave()
+    screen = chat(server=screen.server, options=[*options, "-c"])
+    screen.expect("How many?\n\ncontext")
+    screen.enter("four", "Booked.")
+
+
+@pytest.mark.parametrize("bell", [True, False])
+def test_the_terminal_rings_at_a_question_unless_the_bell_is_off(chat, tmp_path, bell):
+    file = tmp_path / "home/.config/agentloop/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"bell = {str(bell).lower()}\n")
+    screen = chat([LEDGER], "done")
+    assert "\a" not in screen.raw.read_text("utf-8", "replace")
+    screen.enter("go", QUESTION)
+    wait_for(lambda: ("\a" in screen.raw.read_text("utf-8", "replace")) == bell, screen)
+    answer(screen, "y", "done")
+    assert screen.raw.read_text("utf-8", "replace").count("\a") == bell, "not after a short run"
 
 
 @pytest.mark.parametrize("key", ["C-c", "Escape"])
@@ -955,6 +1001,7 @@ def test_the_question_about_a_long_change_is_visible_and_a_pager_shows_the_rest(
     screen.expect("more lines (Ctrl-O)")
     visible = screen.do("capture-pane", "-p")
     assert re.search("╭─+ write new.txt ─+╮", visible)
+    assert "line 9999" in visible, "the end of a change is shown, too"
     assert QUESTION in visible
     screen.press("C-o")
     wait_for(lambda: QUESTION not in screen.do("capture-pane", "-p"), screen)
@@ -1234,8 +1281,11 @@ def test_the_end_of_a_background_command_is_reported(chat, project):
     id = re.search(r"background command (\w+): cat pipe", screen.expect("background command "))[1]
     assert "has ended" not in screen.screen()
     (project / "pipe").write_text("")
-    shown = screen.expect(f"\n(Background command {id} has ended: cat pipe)\n")
+    told = f"Background command {id} has ended: cat pipe"
+    shown = screen.expect(f"\n({told})\n")
     assert f"background command {id}: cat" not in shown.partition("has ended")[2]
+    screen.enter("and now?", "The script is over.")
+    assert said(screen.server.requests[-1]) == ["go", told, "and now?"], "the model is told, too"
 
 
 def test_long_lines_of_a_diff_are_indented_after_the_line_number_even_with_tabs(chat, project):
