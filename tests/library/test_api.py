@@ -64,7 +64,7 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     ],
     "agentloop.toolkits.recall": ["hidden_texts", "recall"],
     "agentloop.toolkits.search": ["ToolSearch", "bm25"],
-    "agentloop.toolkits.shell": ["MAX_TIMEOUT", "Shell"],
+    "agentloop.toolkits.shell": ["MAX_TIMEOUT", "Shell", "as_displayed"],
     "agentloop.toolkits.skills": ["Skill", "Skills", "discover_skills", "read_folder"],
     "agentloop.toolkits.subagent": ["SubAgents", "as_tool", "run_sub_agent"],
     "agentloop.toolkits.todo": ["Todo", "TodoList"],
