@@ -29,9 +29,25 @@ def to_content(value: Any, limit: int) -> str | tuple[Part, ...]:
 
 
 def to_result(call: ToolCall, value: object, limit: int, ephemeral: int = 0) -> ToolMessage:
-    """Return the result of a call for the value that its tool returned: see `to_content`."""
+    """Turn the value that a tool returned into the result of its call: see `to_content`.
+
+    Raises TypeError if the value is, or contains, an object that has no text: the model would read
+    "<Weather object at 0x7f...>".
+    """
     content = to_content(value, limit)
-    is_json = value is None or (isinstance(content, str) and as_json(value) == content)
+    opaque = list[str]()
+
+    def show(inner: object) -> str:
+        if type(inner).__repr__ is object.__repr__:
+            opaque.append(type(inner).__name__)
+        return repr(inner)
+
+    is_json = value is None or (isinstance(content, str) and as_json(value, show) == content)
+    if opaque:
+        raise TypeError(
+            f"{call.name} returned a {opaque[0]}, which has no text for the model: return text, a "
+            "dict, a dataclass or a pydantic model"
+        )
     return call.answer(content, ephemeral=ephemeral, is_json=is_json)
 
 
@@ -75,10 +91,10 @@ def as_text(value: object) -> str:
     return json or safe_str(repr, value)
 
 
-def as_json(value: object) -> str:
-    """Convert a value to JSON, or to "" if this is impossible."""
+def as_json(value: object, show: Callable[[Any], str] = repr) -> str:
+    """Convert a value to JSON, or to "" if that's impossible; `show` writes unknown objects."""
     try:
-        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr).decode()
+        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=show).decode()
     except Exception:  # a recursive value, for example, or invalid Unicode
         return ""
 

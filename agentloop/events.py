@@ -9,8 +9,12 @@ records of the log.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from .messages import (
     JSON,
@@ -193,7 +197,19 @@ Event = (
     | SubAgentEvent
     | FinalResponseEvent
 )
-Listener = Callable[[Event], None]
+
+
+def check_listener(listener: Callable[[Event], None]) -> Callable[[Event], None]:
+    """Refuse `async def` functions, which would never run. Raises ValueError."""
+    if inspect.iscoroutinefunction(listener):
+        raise ValueError(
+            "a listener must be a plain function, not `async def`: put the event into a queue, or "
+            "read agent.query_stream(prompt)"
+        )
+    return listener
+
+
+Listener = Annotated[Callable[[Event], None], AfterValidator(check_listener)]
 OnDelta = Callable[[Delta], None]
 EventQueue = asyncio.Queue[Event | None]  # None: the run has ended
 

@@ -75,6 +75,12 @@ class Settings:
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
+        def __call__(self, *args: object, **kwargs: object) -> object:
+            from .vocabulary import attribute_advice
+
+            kind = type(self).__name__
+            raise TypeError(f"{kind} isn't a function: {attribute_advice(self, 'invoke')}")
+
         def __getattr__(self, name: str) -> object:
             if not hasattr(type(self), name):
                 raise UnknownAttribute(self, name)
@@ -104,7 +110,8 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     except ValidationError as error:
         problem = error.errors()[0]  # without the input, which may contain an API key
     name = str(problem["loc"][0])
-    raise SettingError(f"{cls.__name__}: {name}: {VALUE_REMEDIES.get(name, problem['msg'])}")
+    remedy = VALUE_REMEDIES.get(name, problem["msg"].removeprefix("Value error, "))
+    raise SettingError(f"{cls.__name__}: {name}: {remedy}")
 
 
 def settings_of(settings: Settings) -> dict[str, Any]:

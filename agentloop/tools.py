@@ -18,6 +18,7 @@ import functools
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ from .arguments import Arguments, read_object, type_of
 from .content import as_text
 from .depends import Overrides, Resolver
 from .errors import ToolError
-from .messages import JSON, Extra, TaskComplete
+from .messages import JSON, Advised, Extra, TaskComplete
 from .waiting import WorkThread, warn_if_blocking
 
 P = ParamSpec("P")
@@ -42,7 +43,7 @@ NO_OVERRIDES: Overrides = {}
 
 
 @dataclass(repr=False)
-class Tool:
+class Tool(Advised):
     """A tool that the model may call. Sources of tools other than `@tool` derive from this class.
 
     parameters: a JSON schema of type "object". The validated keywords are `type`, `enum`,
@@ -76,13 +77,21 @@ class Tool:
     external: bool = False
     extra: Extra = None
     ends_run: bool = False
-    __hash__ = object.__hash__
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
             raise ValueError(
                 f"tool name {self.name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
                 'choose another name, such as @tool(name="search")'
+            )
+        timeout = cast(object, self.timeout)
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            raise TypeError(
+                f"tool {self.name!r}: timeout must be seconds, such as 10 or math.inf, "
+                f"not {timeout!r:.80}"
             )
         try:
             to_json(self.parameters)
@@ -131,7 +140,13 @@ class FunctionTool(Tool, Generic[P, R]):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
         self.takes = takes = Arguments(function, name, types)
-        super().__init__(name, description or takes.description, takes.schema, **options)
+        description = description or takes.description
+        if not description and sys.flags.optimize < 2:  # `python -OO` removes docstrings
+            raise TypeError(
+                f"tool {name!r} has no description, which tells the model when to call it: "
+                f'write @tool("...") or a docstring'
+            )
+        super().__init__(name, description, takes.schema, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -191,15 +206,34 @@ def tool(
     ends_run: bool = False,
     extra: Extra = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
-def tool(description: Any = None, **options: Any) -> object:
-    """Convert a function to a tool: `@tool`, or `@tool("description", name=...)`.
+def tool(description: Any = None, *more: object, **options: Any) -> object:
+    """Turn a function into a tool: `@tool`, or `@tool("description", timeout=10)`.
 
-    The default description is the docstring, which also describes the parameters. The other options
-    are fields of `Tool`. A `def` function is executed in a thread, an `async def` function on the
-    event loop, where blocking code such as `time.sleep` stops all agents and logs a warning.
+    description: tells the model when to call the tool; by default the docstring, which also
+        describes the parameters.
+    name: the name for the model; by default that of the function.
+    timeout: maximum seconds per call.
+    read_only, idempotent, parallel: whether calls have no side effects, may run twice (after a
+        crash, for example), or may run at the same time as others.
+    ephemeral: how many of the newest results stay visible to the model; 0 for all of them.
+    ends_run: whether a result of this tool is the answer of the run.
+    external: whether a person, a queue or a browser executes the call: see `Agent.answer`.
+    extra: fields for one provider, such as {"anthropic": {"input_examples": [...]}}.
+
+    A `def` function runs in a thread. An `async def` function runs on the event loop, where code
+    that blocks, such as `time.sleep`, stops all agents; this logs a warning.
     """
     if callable(description):
         return FunctionTool(description)
+    if (description is not None and not isinstance(description, str)) or more:
+        raise TypeError('write @tool("What it does", name="search"): the rest are keywords')
+    known = inspect.signature(Tool).parameters
+    for option in options:
+        if option not in known:
+            from .vocabulary import advice
+
+            remedy = advice(["tool"], option, known, "help(Tool) describes the options")
+            raise TypeError(f"@tool has no option {option}: {remedy}")
     return functools.partial(FunctionTool, description=description, **options)
 
 

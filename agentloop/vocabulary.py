@@ -244,6 +244,26 @@ callbacks hooks listeners
 temperature max_tokens model_settings
     set it on the model, such as llm=ChatOpenAI("gpt-5", temperature=0)
 """,
+    "tool": """\
+requires_approval needs_approval approval human_in_the_loop
+    use class A(Approval, Agent) of agentloop.mixins.approval
+retries max_retries
+    raise ToolError in the tool: the model reads it and corrects its call
+return_direct result_as_answer is_final
+    use ends_run=True
+args_schema parameters input_schema params schema
+    annotate the parameters of the function: the signature is the schema
+desc doc title summary
+    use @tool("What it does")
+name_override tool_name
+    use name="search"
+strict
+    use ChatOpenAI(..., strict=True)
+timeout_seconds max_seconds
+    use timeout=10
+deps dependencies takes_ctx
+    use Depends in the signature: db: Annotated[Database, Depends(get_database)]
+""",
     "Settings": """\
 invoke kickoff chat ask generate predict print_response execute start complete
     use agent.run_sync(prompt).text, or await agent.query(prompt)

@@ -16,6 +16,7 @@ lists calls awaiting a decision and survives a restart; a new prompt cancels the
 once, to one call id, name and argument list.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
@@ -184,6 +185,7 @@ class Approval(Gate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_callback(self.approval_callback)
         if self.log:
             self._announce_decision()  # a kill may have followed the decision
 
@@ -319,11 +321,28 @@ class Approval(Gate):
             is_open = call.id in self.conversation.states and not state.result
             return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
         work = call_function(self.approval_callback, call, judgment.reason)
-        answer = await wait_for(self.approval_timeout, work, grace=0)  # a late answer is ignored
+        try:
+            answer = await wait_for(self.approval_timeout, work, grace=0)  # ignores a late answer
+        except TypeError as error:
+            error.add_note("call.arguments is the JSON text of the model; call.parsed is a dict")
+            raise
         note = answer if isinstance(answer, str) else ""
         decision = Decision(call.id, answer is True, note, "callback")
         self.record(decision)
         return decided(judgment, decision)
+
+
+def check_callback(callback: Callable[..., object] | None) -> None:
+    """Raise TypeError for an `approval_callback` that can't be called with a call and a reason."""
+    if callback is None:
+        return
+    try:
+        inspect.signature(callback).bind("call", "why")
+    except TypeError:
+        raise TypeError(
+            "approval_callback is called with the call and the reason: write "
+            "`def approve(call, why): ...`"
+        ) from None
 
 
 def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:

@@ -68,8 +68,13 @@ class DoneTool(Loop):
     # of the current `run_as`; unannotated, and therefore not copied to a fork
     _run_type = cast(Any, None)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_output_type(self.output_type)
+
     async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
         """Run a prompt with this `output_type`. The value is None after a run without an answer."""
+        check_output_type(output_type)
         await self.wait_for_cancelled_run()
         self._run_type = output_type
         try:
@@ -130,6 +135,17 @@ def done_tool(output_type: Any = None) -> Tool:
     return FunctionTool(
         function, DONE_DESCRIPTION, name="done", types=types, read_only=True, ends_run=True
     )
+
+
+def check_output_type(output_type: Any) -> None:
+    """Raise TypeError for a value instead of a type, such as City("Ulm") or [int]."""
+    try:
+        done_tool(output_type)
+    except TypeError:
+        raise TypeError(
+            f"output_type must be a type, such as a pydantic model, a dataclass or list[int], not "
+            f"{output_type!r:.80}"
+        ) from None
 
 
 def native_model(llm: ChatModel, output_type: Any) -> ChatModel | None:

@@ -40,7 +40,7 @@ from ..errors import (
     ServerError,
 )
 from ..events import OnDelta
-from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
+from ..messages import JSON, Advised, AssistantMessage, Message, SideRequest, ToolChoice
 from ..tools import Tool
 from .wire import (
     Accumulator,
@@ -293,6 +293,8 @@ async def _pool() -> Pool:
 
 # ---- the model
 
+ENDPOINT = r"/(chat/completions|completions|responses|messages|[^/]+:\w*[gG]enerateContent)$"
+
 
 def owner(text: str) -> str:
     """Return the name of the class for a model name, an API key or an environment variable."""
@@ -321,7 +323,7 @@ def chat_model(cls: type[Provider]) -> type[Provider]:
 
 
 @dataclass(repr=False, eq=False)
-class HTTPModel(ABC):
+class HTTPModel(Advised, ABC):
     """The common functionality of all providers. Parameters that are None are not sent.
 
     A provider's class defines `headers`, `path`, `body`, `read` and `chunks`, and the sources of
@@ -371,6 +373,11 @@ class HTTPModel(ABC):
         ):
             raise ValueError(
                 f"{self!r}: base_url={url.rpartition('@')[2]!r} is not an http(s) address"
+            )
+        if endpoint := re.search(ENDPOINT, self.base_url):
+            raise ValueError(
+                f"{self!r}: base_url ends in {endpoint[0]!r}, which the model adds itself: pass "
+                "the address before it, such as 'https://example.com/v1'"
             )
         if not re.fullmatch("[!-~]*", self.api_key):
             # httpx would reject the header, and include the key in the exception

@@ -58,7 +58,7 @@ def take(settings: Settings) -> None: ...
 async def get(function: Callable[..., Any], overrides: dict[Any, Any] | None = None) -> Any:
     """Return the value injected into a tool that depends on `function`."""
 
-    @tool
+    @tool("Test")
     async def give(value: Any = Depends(function)) -> Any:
         return value
 
@@ -97,7 +97,7 @@ async def test_nested_dependencies_are_called_once_and_closed_in_reverse_order()
         yield f"db({config})"
         ledger.append("close db")
 
-    @tool
+    @tool("Test")
     async def work(db: str = Depends(db), config: str = Depends(config), limit: int = 3) -> str:
         ledger.append("work")
         return f"{db}, {config}, {limit}"
@@ -147,7 +147,7 @@ def test_current_agent_and_current_call_outside_a_tool_call_raise_lookup_error(
 
 
 async def test_depends_in_an_optional_type_or_a_type_alias_injects() -> None:
-    @tool
+    @tool("Test")
     async def work(a: Annotated[str, Depends(plain)] | None = None, b: Alias = "") -> Any:
         return a, b
 
@@ -185,7 +185,7 @@ async def test_a_dependency_receives_the_error_of_the_tool_and_reraises_it(
             errors.append(failure)
             raise
 
-    @tool
+    @tool("Test")
     async def save(db: None = Depends(get_db)) -> None:
         raise error
 
@@ -201,7 +201,7 @@ async def test_a_failure_to_close_is_reported_in_addition_to_the_error_of_the_to
         except LookupError:
             raise ValueError("connection lost")  # noqa: B904
 
-    @tool
+    @tool("Test")
     async def save(db: None = Depends(get_db)) -> None:
         raise LookupError("not there")
 
@@ -217,7 +217,7 @@ async def test_a_dependency_may_convert_the_error_of_the_tool() -> None:
         except LookupError as error:
             raise ToolError("There is no such row.") from error
 
-    @tool
+    @tool("Test")
     async def save(db: None = Depends(get_db)) -> None:
         raise LookupError("not there")
 
@@ -236,7 +236,7 @@ async def test_dependencies_do_not_receive_task_complete_as_an_error() -> None:
             raise
         ended.append("committed")
 
-    @tool
+    @tool("Test")
     async def done(db: None = Depends(get_db)) -> None:
         raise TaskComplete("It is saved.")
 
@@ -271,7 +271,7 @@ async def test_dependencies_open_and_close_in_one_context_and_task() -> None:
             yield
         variable.reset(token)
 
-    @tool
+    @tool("Test")
     async def work(db: None = Depends(get_db)) -> str:
         return variable.get()
 
@@ -299,7 +299,7 @@ class Held:
     def use(self, *, forever: bool) -> asyncio.Task[Any]:
         """Run a tool that has this dependency, and that waits forever or returns immediately."""
 
-        @tool
+        @tool("Test")
         async def work(_held: None = Depends(self.get)) -> str:
             self.started.set()
             if forever:
@@ -331,7 +331,7 @@ async def test_a_cancellation_during_closing_is_raised_after_the_dependencies_ar
 ) -> None:
     held = Held()
 
-    @tool
+    @tool("Test")
     async def work(_held: None = Depends(held.get)) -> None: ...
 
     async def work_and_wait() -> None:
@@ -361,7 +361,7 @@ async def test_a_cancellation_after_a_synchronous_tool_waits_for_dependencies_to
     call_soon = loop.call_soon_threadsafe
     monkeypatch.setattr(loop, "call_soon_threadsafe", notify)
 
-    @tool
+    @tool("Test")
     def work(_held: None = Depends(held.get)) -> str:
         is_notified.clear()
         held.started.set()
@@ -426,7 +426,7 @@ async def test_a_sqlite_connection_works_in_its_tool_and_is_committed_and_closed
     async def get_first() -> str:
         return "first"
 
-    @tool
+    @tool("Test")
     def add(
         text: str,
         db: Any = Depends(get_db),
@@ -436,7 +436,7 @@ async def test_a_sqlite_connection_works_in_its_tool_and_is_committed_and_closed
         db.executemany("INSERT INTO notes VALUES (?)", [[first], [text]])
         return [text for [text] in cursor.execute("SELECT text FROM notes")]
 
-    @tool
+    @tool("Test")
     async def add_async(
         text: str, db: Any = Depends(get_db), cursor: Any = Depends(get_cursor)
     ) -> Any:
@@ -452,7 +452,7 @@ async def test_a_sqlite_connection_works_in_its_tool_and_is_committed_and_closed
 async def test_a_failed_synchronous_tool_rolls_its_database_back(tmp_path: Path) -> None:
     get_db = database(tmp_path / "db", [])
 
-    @tool
+    @tool("Test")
     def add(db: Any = Depends(get_db)) -> None:
         db.execute("INSERT INTO notes VALUES ('wrong')")
         raise LookupError("not there")
@@ -469,7 +469,7 @@ async def test_a_synchronous_tool_abandoned_after_a_cancellation_is_rolled_back_
     get_db = database(tmp_path / "db", threads)
     started, release = threading.Event(), threading.Event()
 
-    @tool
+    @tool("Test")
     def add(db: Any = Depends(get_db)) -> None:
         db.execute("INSERT INTO notes VALUES ('late')")
         started.set()
@@ -498,7 +498,7 @@ async def test_a_database_that_opens_while_its_call_is_cancelled_is_closed() -> 
         finally:
             closed.set()
 
-    @tool
+    @tool("Test")
     def work(db: None = Depends(get_db)) -> None: ...
 
     task = asyncio.create_task(work.execute({}))
@@ -523,7 +523,7 @@ async def test_a_tool_in_a_thread_and_its_dependencies_share_context_variables()
     async def third(seen: str = Depends(second)) -> str:
         return variable.get() + ", third"
 
-    @tool
+    @tool("Test")
     def work(one: str = Depends(second), other: str = Depends(third)) -> list[str]:
         return [one, other, variable.get()]
 

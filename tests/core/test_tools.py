@@ -131,7 +131,7 @@ class Counter:
         return self.count
 
     @staticmethod
-    @tool
+    @tool("Test")
     def double(x: int) -> int:
         return 2 * x
 
@@ -154,12 +154,12 @@ async def test_lambdas_partials_and_callable_objects_can_be_tools() -> None:
         def __call__(self, x: int) -> int:
             return x * x
 
-    triple = tool(name="triple")(functools.partial(scale, factor=3))
+    triple = tool("Test", name="triple")(functools.partial(scale, factor=3))
     assert list(properties(triple)) == ["x"]
     assert await call(triple, {"x": 2}) == 6
     assert "factor" in problem(triple, {"x": 2, "factor": 9})
-    assert await call(tool(Square()), {"x": 3}) == 9
-    assert await call(tool(name="f")(lambda: scale(2, 3))) == 6
+    assert await call(tool("Square")(Square()), {"x": 3}) == 9
+    assert await call(tool("Scale", name="f")(lambda: scale(2, 3))) == 6
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ü", "x" * 65, "a\n"])
@@ -236,7 +236,7 @@ def test_types_supported_by_pydantic_are_supported(kind: Any, sent: Any, value: 
     def f(arg: Any, other: int = 0) -> None: ...
 
     f.__annotations__["arg"] = kind
-    the_tool = tool(f)
+    the_tool = tool("Test")(f)
     json.dumps(the_tool.parameters, allow_nan=False)
     assert the_tool.parameters["required"] == ["arg"]
     assert the_tool.validate(json.dumps({"arg": sent})) == {"arg": value, "other": 0}
@@ -245,7 +245,7 @@ def test_types_supported_by_pydantic_are_supported(kind: Any, sent: Any, value: 
 async def test_defaults_are_passed_unchanged() -> None:
     sentinel, infinite = object(), float("inf")
 
-    @tool
+    @tool("Test")
     async def f(x: Any = sentinel, inf: float = infinite, a: int = Field(4)) -> Any:
         return x, inf, a
 
@@ -255,7 +255,7 @@ async def test_defaults_are_passed_unchanged() -> None:
 
 
 def test_enums_literals_and_constraints_are_in_the_schema() -> None:
-    @tool
+    @tool("Test")
     def f(
         colour: Colour,
         size: Literal[1, 2],
@@ -282,11 +282,11 @@ def test_enums_literals_and_constraints_are_in_the_schema() -> None:
 
 
 async def test_a_parameter_may_have_any_name_and_generated_titles_are_omitted() -> None:
-    @tool
+    @tool("Test")
     def f(schema: int, json: int, _x: int, model_config: int, copy: int, args: int) -> Any:
         return [*locals().items()]
 
-    @tool
+    @tool("Test")
     def save(title: str, node: Node, mapping: dict[str, str]) -> None: ...
 
     arguments = dict(zip(properties(f), range(6), strict=True))
@@ -297,7 +297,7 @@ async def test_a_parameter_may_have_any_name_and_generated_titles_are_omitted() 
 
 
 async def test_the_fields_of_a_single_model_are_the_arguments() -> None:
-    @tool
+    @tool("Test")
     async def move(to: Point) -> Point:
         return to
 
@@ -312,7 +312,7 @@ async def test_the_fields_of_a_single_model_are_the_arguments() -> None:
 # ---- validation
 
 
-@tool
+@tool("Test")
 def search(query: str, limit: int = 10, tags: list[str] | None = None) -> None: ...
 
 
@@ -337,7 +337,7 @@ def test_errors_for_invalid_json_name_the_position_and_never_contain_the_text() 
 
 
 def test_nan_and_infinity_are_invalid_json_and_not_null() -> None:
-    @tool
+    @tool("Test")
     def wait(seconds: float | None = None) -> None: ...
 
     for number in ("NaN", "Infinity", "-Infinity"):
@@ -376,7 +376,7 @@ def test_numbers_in_strings_null_defaults_and_double_encoding_are_accepted(
 
 
 def test_a_list_or_object_sent_as_a_string_is_decoded_if_a_string_is_invalid() -> None:
-    @tool
+    @tool("Test")
     def f(
         text: str,
         either: str | list[int],
@@ -395,7 +395,7 @@ def test_a_list_or_object_sent_as_a_string_is_decoded_if_a_string_is_invalid() -
 
 
 def test_an_error_in_an_object_does_not_affect_an_argument_of_the_same_name() -> None:
-    @tool
+    @tool("Test")
     def plot(point: Point, x: str) -> None: ...
 
     assert problem(plot, {"point": {"x": "east"}, "x": "5"}).startswith("point.x: ")
@@ -454,11 +454,11 @@ def test_any_arguments_are_valid_or_raise_tool_error(text: str) -> None:
             the_tool.validate(text)
 
 
-@tool
+@tool("Test")
 def keep(value: Any) -> None: ...
 
 
-@tool
+@tool("Test")
 def plant(root: Node) -> None: ...
 
 
@@ -468,7 +468,7 @@ def plant(root: Node) -> None: ...
 async def test_a_synchronous_function_runs_in_a_daemon_thread_with_the_context_of_the_caller() -> (
     None
 ):
-    @tool
+    @tool("Test")
     def who() -> tuple[str, bool]:
         name = user.get()
         user.set("changed in the thread")
@@ -523,7 +523,7 @@ async def test_forty_blocked_synchronous_tools_do_not_delay_another_tool() -> No
     release = threading.Event()
     together = threading.Barrier(41)
 
-    @tool
+    @tool("Test")
     def block() -> bool:
         together.wait(60)
         return release.wait(60)

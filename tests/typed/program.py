@@ -29,7 +29,7 @@ def get_db() -> dict[str, str]:
     return {}
 
 
-@tool
+@tool("Test")
 async def add(a: int, b: int) -> int:
     return a + b
 
@@ -39,7 +39,7 @@ def find(name: str, db: Annotated[dict[str, str], Depends(get_db)]) -> str:
     return db[name]
 
 
-@tool
+@tool("Test")
 def find_too(name: str, db: dict[str, str] = Depends(get_db)) -> str:
     return db[name]
 

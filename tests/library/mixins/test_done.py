@@ -93,7 +93,7 @@ class TestDoneTool(test_loop.TestLoop):
     async def test_run_as_changes_neither_the_agent_nor_a_fork_created_by_a_tool(self):
         forks = []
 
-        @tool
+        @tool("Test")
         def fork() -> None:
             forks.append(agent.fork())
 

@@ -795,7 +795,7 @@ def add(a: int, b: int) -> int:
     "Add two numbers."
     return a + b
 
-@tool(read_only=True)
+@tool("Look", read_only=True)
 def look() -> list:
     return ["seen", ImagePart(data=b"pixel", media_type="image/png")]
 

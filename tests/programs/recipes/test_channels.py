@@ -220,7 +220,7 @@ class TestChannels(test_loop.TestLoop):
         assert [entry.item.content] == received == ["a note"]
 
     async def test_notes_from_a_tool_in_a_thread_are_delivered_once(self):
-        @tool
+        @tool("Test")
         def say(agent: Annotated[Agent, Depends(current_agent)]) -> str:
             agent.add_note("one")
             agent.add_note("two")

@@ -1,0 +1,225 @@
+"""First mistakes, as people make them on their first day: each error says what to write.
+
+A mistake is the code that somebody writes; beside it are words of the answer.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path  # noqa: F401
+from typing import Any
+
+import pytest
+
+import agentloop  # noqa: F401
+from agentloop import (  # noqa: F401
+    Agent,
+    ChatAnthropic,
+    ChatGoogle,
+    ChatOpenAI,
+    ImagePart,
+    Result,
+    ScriptedModel,
+    TextDeltaEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    Usage,
+    UsageEvent,
+    UserMessage,
+    call,
+    tool,
+)
+from agentloop.messages import AssistantMessage
+from agentloop.mixins.approval import Approval
+from agentloop.toolkits.files import Workspace  # noqa: F401
+from agentloop.toolkits.subagent import as_tool  # noqa: F401
+
+
+@tool("Search")
+def search(query: str) -> str:
+    return f"found {query}"
+
+
+@tool("Weather")
+def weather() -> object:
+    return object()
+
+
+@dataclass
+class City:
+    name: str
+
+
+class Guarded(Approval, Agent): ...
+
+
+async def on_event(event: object) -> None: ...
+
+
+def make(*script: Any, **settings: Any) -> Agent:
+    return Agent(llm=ScriptedModel(*(script or ("Hello.",))), **settings)
+
+
+def model(kind: Any, **parameters: Any) -> Any:
+    return kind("m", api_key="k", **parameters)
+
+
+agent = make()
+result = Result("Hello.")
+a_call = call("pay", amount=5)
+message = UserMessage("Hi")
+reply = AssistantMessage("Hello.")
+answer = a_call.answer("paid")
+stream = agent.query_stream("Hi")
+delta = TextDeltaEvent("Hel")
+calls = ToolCallEvent("pay", {"amount": 5}, "1")
+done = ToolResultEvent("pay", "paid", "1")
+llm = model(ChatOpenAI)
+
+MISTAKES = {
+    # the agent
+    "Agent('gpt-5')": "llm=",
+    "Agent(llm='gpt-5')": "ChatOpenAI(",
+    "make(instructions='Be brief.')": "system_prompt=",
+    "make(model='gpt-5')": "llm=",
+    "make(max_turns=3)": "max_iterations=",
+    "make(deps_type=str)": "Depends",
+    "make(temperature=0)": "ChatOpenAI(",
+    "make(tools=search)": "tools=[",
+    "make(tools=[print])": "@tool",
+    "make(tools=[make()])": "as_tool(agent",
+    "make(tools=[search, search])": "@tool(name=",
+    "make(handoffs=[agent])": "as_tool(agent",
+    "make(listeners=[on_event])": "plain function",
+    "make(output_type=City('Ulm'))": "must be a type",
+    "make(output_type={'name': str})": "must be a type",
+    "make(output_type=[int])": "list[int]",
+    "make(max_iterations=0)": "greater than 0",
+    "make(max_iterations='5')": "integer",
+    "make(approval_mode='ask')": "derive from Approval",
+    "make(session='ada')": "derive from Session",
+    "make(max_cost=1)": "derive from Limits",
+    "make(verbose=True)": "listeners=[print]",
+    "make(memory=[])": "Session",
+    # its methods
+    "agent('Hi')": "run_sync(prompt)",
+    "agent.invoke('Hi')": "run_sync(prompt)",
+    "agent.kickoff()": "run_sync(prompt)",
+    "agent.run_stream('Hi')": "query_stream",
+    "agent.add_message(message)": "load_history",
+    "agent.history": "agent.messages",
+    "agent.cancel()": "agent.interrupt()",
+    "agent.model": "agent.llm",
+    "agent.last_message": "run()",
+    "agent.tool(search)": "@tool",
+    "agent.load_history(['Hi'])": "UserMessage(",
+    "agent.run_sync('')": "prompt",
+    "agent.run_sync(UserMessage('Hi'))": "text",
+    "make().run_sync()": "prompt",
+    # the result of a run
+    "result.output": "result.text",
+    "result.final_output": "result.text",
+    "result.content": "result.text",
+    "result['output']": "result.text",
+    "result.messages": "agent.messages",
+    "result.tool_calls": "result.pending",
+    "result.cost": "Cost",
+    "result.usage.prompt_tokens": "usage.input_tokens",
+    # calls, messages and events
+    "a_call.args": "call.parsed",
+    "a_call.function.arguments": "call.name",
+    "a_call.input": "call.parsed",
+    "message['content']": ".content",
+    "message.tool_calls": "AssistantMessage",
+    "reply.function_call": "message.tool_calls",
+    "reply.reasoning_content": "message.thinking",
+    "reply.choices[0]": "message.text",
+    "answer.name": "message.tool_name",
+    "answer.result": "message.content",
+    "message.model_dump()": "dump_record(",
+    "delta.text": "event.content",
+    "delta.type": "isinstance(event, TextDeltaEvent)",
+    "calls.name": "event.tool",
+    "calls.arguments": "event.args",
+    "done.content": "event.result",
+    "UsageEvent(Usage()).input_tokens": "event.usage",
+    # the stream
+    "await_(stream)": "await agent.run(prompt)",
+    "[*stream]": "async for",
+    "stream.__enter__()": "async with",
+    "stream.text": "stream.result",
+    "stream.text_stream": "async for",
+    # tools
+    "tool('search', 'Search the web')": "name=",
+    "tool('Wait', name='f', timeout='10s')(lambda: 5)": "seconds",
+    "tool(lambda: 5)": "no description",
+    "tool('Add')(lambda a, b: a + b)": "type annotation",
+    "tool('Five')(lambda: 5)": "name=",
+    "tool('Pay', requires_approval=True)": "Approval",
+    "tool('Search', name='search the web')(lambda: 5)": "letters",
+    "tool('Search', name='f')(lambda a: a)": "type annotation",
+    "search.invoke('x')": "call the function",
+    "search.args_schema": "parameters",
+    "as_tool(agent, 'ask')": "description",
+    "Workspace(Path('/nowhere'))": "/nowhere",
+    # models
+    "ChatOpenAI()": "model",
+    "ChatOpenAI('claude-sonnet-5', api_key='k')": "ChatAnthropic",
+    "model(ChatOpenAI, base_url='localhost:11434')": "http",
+    "model(ChatOpenAI, base_url='http://localhost/v1/chat/completions')": "/v1",
+    "model(ChatAnthropic, max_completion_tokens=5)": "max_tokens=",
+    "model(ChatGoogle, max_tokens=5)": "max_output_tokens=",
+    "model(ChatOpenAI, system='x')": "Agent(",
+    "llm.invoke('Hi')": "Agent(llm=llm)",
+    "llm.bind_tools([search])": "tools=[search]",
+    "llm.stream('Hi')": "query_stream",
+    # mixins and parts
+    "Guarded(llm=ScriptedModel(), approval_callback=lambda call: True)": "(call, why)",
+    "Guarded(llm=ScriptedModel(), approval_mode='yolo')": "'auto'",
+    "agentloop.Approval": "agentloop.mixins.approval",
+    "agentloop.RunContext": "Depends",
+    "agentloop.Runner.run_sync(agent, 'Hi')": "run_sync(prompt)",
+    "agentloop.function_tool": "@tool",
+    "ImagePart('cat.png')": "read_bytes()",
+}
+
+
+def await_(value: Any) -> object:
+    async def main() -> object:
+        return await value
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_first_mistake_is_answered_with_what_to_write(mistake: str) -> None:
+    with pytest.raises((TypeError, ValueError, AttributeError, ImportError, OSError)) as caught:
+        eval(mistake)
+    assert MISTAKES[mistake] in str(caught.value)
+
+
+def test_a_run_without_text_prints_why_it_ended() -> None:
+    guarded = Guarded(llm=ScriptedModel(call("search", query="x")), tools=[search])
+    assert str(guarded.run_sync("Hi")) == "[needs_approval: search]"
+    assert str(Result("", stop_reason="max_iterations")) == "[max_iterations]"
+    assert str(Result("Hello.")) == "Hello."
+
+
+def test_the_model_and_the_log_learn_that_a_tool_returned_an_object(caplog: Any) -> None:
+    agent = make(call("weather"), "Sorry.", tools=[weather])
+    agent.run_sync("Hi")
+    assert "return text, a dict" in agent.messages[2].text
+    assert "return text, a dict" in caplog.text
+    assert "object at" not in agent.messages[2].text
+
+
+def test_a_callback_that_takes_arguments_for_a_dict_learns_of_parsed(caplog: Any) -> None:
+    def approve(call: Any, why: str) -> bool:
+        return bool(call.arguments["query"] == "x")
+
+    guarded = Guarded(
+        llm=ScriptedModel(call("search", query="x"), "Sorry."),
+        tools=[search],
+        approval_callback=approve,
+    )
+    guarded.run_sync("Hi")
+    assert "call.parsed is a dict" in caplog.text
