@@ -11,8 +11,10 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Any, Literal, Self
 
 from ..common.model_info import CacheRules
@@ -34,13 +36,16 @@ from ..tools import Tool
 from .http import HTTPModel, chat_model
 from .wire import (
     Accumulator,
+    Encoded,
     as_dict,
     as_dicts,
     attachment,
     check_types,
     declare,
     drop_none,
+    encode,
     encode_exchanges,
+    extend_prefix,
     first_text,
     from_user,
     grow,
@@ -87,8 +92,13 @@ NOT_IN_OUTPUT = (
     "description|default|propertyName)$).*"
 )
 NOT_BLANK = {"text": "text", "thinking": "signature"}  # required non-blank fields, by type
+USER, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begins and ends
+CONTROL = b',"cache_control":'
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
-RECENT = 3  # exchanges that contain the last two turns of the user and the model's unfinished turn
+# Models that accept thinking only behind the prefix that it was produced under: the same system
+# prompt, tools and messages. Source:
+# https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
+BINDS_THINKING = r"(opus|sonnet|haiku|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
 
 
 # ---- the request
@@ -165,6 +175,8 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     answered = list[Any]()
     for _, written in turns:
         answered += [block.get("tool_use_id") for block in written]
+    if not turns:
+        return []
     closed = turns[:-1]
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
         closed = turns[:-2]  # the last turn of the model continues with these results
@@ -173,21 +185,51 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
+def _has_thinking(message: Message) -> bool:
+    raw = as_dict(getattr(message, "raw", None))
+    is_own = raw.get("provider") == "anthropic"
+    return is_own and any("thinking" in block["type"] for block in as_dicts(raw, "content"))
+
+
+def drop_unbound_thinking(messages: Sequence[Message], prefix: str) -> list[Message]:
+    """Remove the thinking of replies that were produced behind a different prefix.
+
+    `raw["prefix"]` identifies what the request of a reply contained, without thinking that was
+    removed then. So one change makes all thinking behind it invalid, as the API says, and thinking
+    that was produced after the change stays.
+    """
+    kept = list[Message]()
+    for message in messages:
+        if isinstance(message, AssistantMessage) and _has_thinking(message):
+            before = prefix
+            if kept:
+                before = extend_prefix(prefix, map(encode, write_anthropic_messages(kept)))
+            if message.raw.get("prefix") != before:
+                blocks = as_dicts(message.raw, "content")
+                others = [block for block in blocks if "thinking" not in block["type"]]
+                message = replace(message, raw=message.raw | {"content": others})
+        kept.append(message)
+    return kept
+
+
 def mark_for_cache(body: JSON, cache: bool | str) -> None:
     """Mark the tools, the system prompt and the last two user messages for the provider's cache.
 
-    The provider searches for previous marks within 20 blocks, which a turn with many calls exceeds.
-    The second-to-last user message is the end of the previous request, so marking this message
-    makes the cache entry accessible. Source:
-    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    The provider looks for earlier marks within 20 blocks, which a turn with many calls exceeds. The
+    second-to-last user message is the end of the previous request: its mark finds the cache entry
+    of that request. Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
     control = {"type": "ephemeral"}
     if isinstance(cache, str):
         control["ttl"] = cache
-    users = [m["content"] for m in body["messages"] if m["role"] == "user"]
-    for blocks in (body.get("tools"), body["system"], *users[-2:]):
+    for blocks in (body.get("tools"), body["system"]):
         if blocks:
             blocks[-1] = blocks[-1] | {"cache_control": control}
+    messages: Encoded = body["messages"]
+    newest_first = reversed(range(len(messages)))
+    for at in islice((at for at in newest_first if messages[at].startswith(USER)), 2):
+        if CONTROL not in messages[at]:  # otherwise marked by `extra` of an attachment
+            messages[at] = messages[at].removesuffix(END) + CONTROL + encode(control) + END
 
 
 def _fits_output(schema: JSON) -> bool:
@@ -413,18 +455,27 @@ class ChatAnthropic(HTTPModel):
     ) -> JSON:
         system = "\n\n".join(system_texts(messages))
         messages = from_user(messages)
-        older = [0, *split_exchanges(messages)[1:-RECENT]]
-        newest = write_anthropic_messages(messages[older[-1] :])
         declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
         # deferred tools precede the others, because they cannot have the cache mark of the last
         # tool
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
+        blocks = write_content(system, _write_part)
+        binds = re.search(BINDS_THINKING, self.model)
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            "system": write_content(system, _write_part) or None,
-            "messages": newest,
+            "system": blocks or None,
+            # the reply after an exchange may contain results of the provider's own tools
+            "messages": encode_exchanges(
+                messages,
+                split_exchanges(messages),
+                "anthropic",
+                write_anthropic_messages,
+                closed_by_reply=True,
+                prefix=extend_prefix("", [encode([blocks, declared])]) if binds else "",
+                bind=drop_unbound_thinking if binds else None,
+            ),
             "temperature": self.temperature,
             "thinking": self._thinking(messages),
             "stream": stream or None,
@@ -440,16 +491,13 @@ class ChatAnthropic(HTTPModel):
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if self.cache:
             mark_for_cache(body, self.cache)
-        # the reply after an exchange may contain results of the provider's own tools
-        body["messages"] = encode_exchanges(
-            messages,
-            older,
-            "anthropic",
-            write_anthropic_messages,
-            closed_by_reply=True,
-            newest=newest,
-        )
         return drop_none(body)
+
+    def bound(self, reply: AssistantMessage, body: JSON) -> AssistantMessage:
+        prefix = body["messages"].prefix
+        if not prefix or not _has_thinking(reply):
+            return reply
+        return replace(reply, raw=reply.raw | {"prefix": prefix})
 
     def _thinking(self, messages: Sequence[Message]) -> Mapping[str, Any] | None:
         """Return the setting for thinking, or None if a different provider started the turn."""

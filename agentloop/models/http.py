@@ -442,6 +442,10 @@ class HTTPModel(Advised, ABC):
     def read(self, data: JSON) -> AssistantMessage:
         """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
 
+    def bound(self, reply: AssistantMessage, body: JSON) -> AssistantMessage:
+        """The reply, with what later requests must know about the request that produced it."""
+        return reply
+
     # ---- errors
 
     def _hide(self, text: str) -> str:
@@ -666,7 +670,9 @@ class HTTPModel(Advised, ABC):
         except BaseException as error:
             vars(error)["attempts"] = tuple(attempts)  # also of a CancelledError
             raise
-        return replace(reply, attempts=tuple(attempts)) if attempts else reply
+        if attempts:
+            reply = replace(reply, attempts=tuple(attempts))
+        return self.bound(reply, body)
 
     async def _retry(
         self, content: bytes, on_delta: OnDelta | None, attempts: list[SideRequest]

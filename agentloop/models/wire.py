@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
@@ -141,8 +141,13 @@ def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
 # ---- the request: each message is encoded once, because records never change
 
 
-class Encoded(tuple[bytes, ...]):
-    """Pieces of encoded JSON, as the value of a field in the body of a request."""
+class Encoded(list[bytes]):
+    """A list whose items are encoded already, as the value of a field in the body of a request.
+
+    prefix: identifies the items and everything before them: see `encode_exchanges`.
+    """
+
+    prefix = ""
 
 
 def encode(value: Any) -> bytes:
@@ -155,7 +160,7 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
     pieces = list[bytes]()
     for name, value in body.items():
         pieces += b",", encode(name), b":"
-        pieces += value if isinstance(value, Encoded) else [encode(value)]
+        pieces += (b"[", b",".join(value), b"]") if isinstance(value, Encoded) else [encode(value)]
     return b"".join([b"{", *pieces[1:], b"}"])
 
 
@@ -178,6 +183,11 @@ def split_exchanges(messages: Sequence[Message]) -> list[int]:
     return [*bounds, len(messages)]
 
 
+def extend_prefix(prefix: str, items: Iterable[bytes]) -> str:
+    """Identify a prefix that continues with these items."""
+    return hashlib.sha256(prefix.encode() + b",".join(items)).hexdigest()[:16]
+
+
 def encode_exchanges(
     messages: Sequence[Message],
     bounds: Sequence[int],
@@ -185,32 +195,40 @@ def encode_exchanges(
     write: Callable[[Sequence[Message]], Sequence[JSON]],
     *,
     closed_by_reply: bool = False,
-    newest: Sequence[JSON] = (),
+    prefix: str = "",
+    bind: Callable[[Sequence[Message], str], Sequence[Message]] | None = None,
 ) -> Encoded:
-    """Return a JSON list with the items of `write(exchange)` for each exchange, then the newest.
+    """Encode the items of `write(exchange)` for each exchange.
 
     The first message of an exchange keeps the encoded items for later requests to the same API.
-    They are written again if another message of the exchange has changed, such as a result that is
-    hidden now. With `closed_by_reply`, `write` also receives the reply after the exchange, because
-    the items before the reply depend on its `raw`.
+    They're written again if another message of the exchange has changed, such as a result that is
+    hidden now.
+
+    closed_by_reply: whether `write` also gets the reply after the exchange, because the items
+        before the reply depend on its `raw`.
+    prefix: identifies what the request has before the messages, such as the system prompt.
+    bind: replaces the messages of an exchange whose content depends on the prefix. It gets the
+        exchange, and the identity of everything before the exchange.
     """
-    pieces = list[bytes]()
+    encoded = Encoded()
     for start, end in pairwise(bounds):
         first, others = messages[start], messages[start + 1 : end]
-        reply = messages[end] if closed_by_reply else None
-        key = api, others, getattr(reply, "raw", None)
-        kept: Any = getattr(first, "encoded", ())
-        if kept[:3] != key:
-            items = write(messages[start : end + closed_by_reply])
-            if closed_by_reply:
-                items = items[:-1]
-            kept = *key, encode(items)[1:-1]  # without the brackets
+        after = [*messages[end : end + 1]] if closed_by_reply else []
+        key = api, prefix, others, *[getattr(reply, "raw", None) for reply in after]
+        kept: Any = getattr(first, "encoded", (None, (), ""))
+        if kept[0] != key:
+            exchange = messages[start:end]
+            if bind:
+                exchange = bind(exchange, prefix)
+            items = [encode(item) for item in write([*exchange, *after])]
+            if after:
+                items.pop()
+            kept = key, items, extend_prefix(prefix, items) if bind else ""
             object.__setattr__(first, "encoded", kept)  # messages are frozen
-        if kept[3]:
-            pieces += b",", kept[3]
-    if newest:
-        pieces += b",", encode(newest)[1:-1]
-    return Encoded([b"[", *pieces[1:], b"]"])
+        encoded += kept[1]
+        prefix = kept[2]
+    encoded.prefix = prefix
+    return encoded
 
 
 def system_texts(messages: Sequence[Message]) -> list[str]:

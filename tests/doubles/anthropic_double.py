@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .fault_server import answer
@@ -26,6 +26,9 @@ from .openai_double import (
     pieces,
 )
 
+# models that bind thinking to its prefix, and refuse forced tools, budgets and no thinking
+BINDING = {f"claude-{name}" for name in ("opus-5-5", "sonnet-5-5", "haiku-5-5", "fable-5-1")}
+BINDING |= {f"claude-{name}" for name in ("fable-5-2", "mythos-5-1", "mythos-5-2")}
 LOOKBACK = 20  # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 
 
@@ -65,6 +68,8 @@ class AnthropicDouble(OpenAIDouble):
         betas = headers.get("anthropic-beta", "").split(",")
         for edit in body.get("context_management", {"edits": []})["edits"]:
             check_edit(edit, betas)
+        if body["model"] in BINDING:
+            check_binding(body)
         self.cached.append(self._read_cache(body))
 
     def _refuse(self, refused: Refused) -> bytes:
@@ -77,6 +82,8 @@ class AnthropicDouble(OpenAIDouble):
 
     def whole(self, reply: Any) -> dict[str, Any]:
         message = whole(reply, len(self.requests))
+        if self.requests and self.requests[-1]["model"] in BINDING:
+            message["content"] = seal(self.requests[-1], message["content"])
         is_paused = message["stop_reason"] in ("pause_turn", "compaction")
         self.paused = message["content"] if is_paused else []
         return message
@@ -188,6 +195,53 @@ def check_edit(edit: dict[str, Any], betas: Sequence[str]) -> None:
     assert trigger["value"] >= least, f"trigger.value: must be at least {least}"
 
 
+def _extend(prefix: str, block: Mapping[str, Any]) -> str:
+    plain = {name: value for name, value in block.items() if name != "cache_control"}
+    return hashlib.sha256((prefix + json.dumps(plain)).encode()).hexdigest()
+
+
+def _field(block: Mapping[str, Any]) -> str:
+    """Return the name of the field of a thinking block that contains its seal."""
+    return "signature" if block["type"] == "thinking" else "data"
+
+
+def seal(body: dict[str, Any], content: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Bind each thinking block to everything before it: system prompt, tools, and messages.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
+    """
+    prefix, sealed = "", []
+    for block in _in_order(body):
+        prefix = _extend(prefix, block)
+    for block in content:
+        if "thinking" in block["type"]:
+            name = _field(block)
+            block = block | {name: f"{block[name]}|{prefix}"}
+        prefix = _extend(prefix, {"role": "assistant"} | block)
+        sealed.append(block)
+    return sealed
+
+
+def check_binding(body: dict[str, Any]) -> None:
+    """Check the rules of models that bind thinking to its prefix."""
+    kind = body.get("thinking", {"type": "adaptive"})["type"]
+    if kind not in ("adaptive", "between_tools"):
+        raise Refused(
+            f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
+            'and "output_config.effort" to control thinking behavior.'
+        )
+    assert body.get("tool_choice", {"type": "auto"})["type"] in ("auto", "none"), "forced tool use"
+    prefix = ""
+    for block in _in_order(body):
+        if "thinking" in block.get("type", "") and not block[_field(block)].endswith(f"|{prefix}"):
+            raise Refused(
+                f"Invalid `signature` in `{block['type']}` block. The block is bound to a "
+                "different conversation. Remove the block, or set "
+                '`thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
+            )
+        prefix = _extend(prefix, block)
+
+
 def _check_tools(body: dict[str, Any]) -> None:
     kinds = {block.get("type") for message in body["messages"] for block in message["content"]}
     if "tools" not in body:
@@ -263,9 +317,11 @@ def _check_block(block: dict[str, Any], role: str) -> None:
     if kind.endswith("tool_use"):
         assert isinstance(block["input"], dict)
     if kind == "thinking":
-        assert block["signature"] == sign(block["thinking"]), "Invalid `signature`"
+        signature = block["signature"].partition("|")[0]
+        assert signature == sign(block["thinking"]), "Invalid `signature`"
     if kind == "redacted_thinking":
-        assert block == redacted(block["data"].partition(".")[0])
+        data = block["data"].partition("|")[0]
+        assert data == redacted(data.partition(".")[0])["data"]
     if kind == "tool_result":
         kinds = [part.get("type") for part in block.get("content", [])]
         assert set(kinds) <= {"text", "image", "document"}
