@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cache
+from inspect import formatannotation
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,8 +23,13 @@ from typing import (
     Literal,
     TypeAlias,
     TypeVar,
+    Union,
     cast,
     dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
 )
 
 from pydantic_core import from_json
@@ -67,6 +75,42 @@ def clean_text(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+@cache
+def hints_of(cls: Hashable) -> list[tuple[str, Any, tuple[Any, ...]]]:
+    """Return the fields of a record that take one type: name, annotation, and usual classes."""
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cast(Any, cls)) if hints[field.name] is not Any]
+    return [(name, hints[name], options_of(hints[name])) for name in names]
+
+
+def options_of(hint: Any) -> tuple[Any, ...]:
+    kind = get_origin(hint) or hint
+    return get_args(hint) if kind in (Union, UnionType) else (kind,)
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Return whether a value has the annotated type. Items of a container aren't checked."""
+    kind: Any = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return any(fits(value, option) for option in get_args(hint))
+    if kind is Literal:
+        return value in get_args(hint)
+    if isinstance(value, bool):  # no number, although bool is a subclass of int
+        return kind in (bool, object)
+    if kind is float:
+        return isinstance(value, float | int)
+    return not isinstance(kind, type) or is_typeddict(kind) or isinstance(value, kind)
+
+
+def tuple_of(kind: type[Data], items: object) -> tuple[Data, ...]:
+    """Return the items as a tuple, and () for None. Raises TypeError for items of another type."""
+    whole = tuple(cast(Sequence[Data], items or ()))
+    for item in whole:
+        if not isinstance(item, kind):
+            raise TypeError(f"{kind.__name__} objects are required, not {item!r:.80}")
+    return whole
 
 
 TAGS: dict[str, type] = {}  # the classes of records and parts by their "type" in session files
@@ -130,8 +174,13 @@ class _Clean(Advised):
         TAGS[tag] = cls
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
+        for name, hint, classes in hints_of(cast(Hashable, type(self))):
             value = getattr(self, name)
+            if type(value) not in classes and not fits(value, hint):
+                raise TypeError(
+                    f"{type(self).__name__}: {name} must be {formatannotation(hint)}, "
+                    f"not {value!r:.80}"
+                )
             if isinstance(value, str) and not value.isascii():
                 object.__setattr__(self, name, clean_text(value))
 
@@ -148,13 +197,14 @@ class _Content(_Clean):
     encoded: object
 
     def __post_init__(self) -> None:
+        if not isinstance(self.content, str):
+            self._convert_parts(self.content)
         super().__post_init__()
-        if isinstance(self.content, str):
-            return
-        content: Sequence[object] = self.content
-        if not isinstance(cast(object, content), Sequence):
-            content = [content]
-        parts = tuple(TextPart(part) if isinstance(part, str) else part for part in content)
+
+    def _convert_parts(self, content: object) -> None:
+        """Convert strings to TextParts. Raises TypeError for anything but parts."""
+        given = cast(Sequence[object], content if isinstance(content, Sequence) else [content])
+        parts = tuple(TextPart(part) if isinstance(part, str) else part for part in given)
         if not all(isinstance(part, Part) for part in parts):
             raise TypeError(
                 f"content must be text or TextPart, ImagePart, FilePart; not {content!r:.80}"
@@ -184,7 +234,6 @@ class _Attachment(_Clean):
     media_type: str | None = None
 
     def __post_init__(self) -> None:
-        _Clean.__post_init__(self)
         if (self.url is None) == (self.data is None) or (self.data and not self.media_type):
             raise ValueError(
                 f"{type(self).__name__} takes either url=, or data= with media_type= ('image/png')"
@@ -195,6 +244,7 @@ class _Attachment(_Clean):
                 f"{type(self).__name__}: url={url!r:.80} is not an address. For a local file, use "
                 "data=Path(...).read_bytes() and media_type='image/png'"
             )
+        _Clean.__post_init__(self)
 
 
 IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # the formats that models accept
@@ -240,12 +290,11 @@ def text_of(content: Content) -> str:
 
 
 @frozen
-class Usage(Advised):
-    """Token counts of one request, or the sum of several requests.
+class Usage(_Clean):
+    """Token counts of one request, or the sum of several requests. Counts are integers.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
-    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. Tokens are never counted
-    twice.
+    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. No token is counted twice.
     """
 
     input_tokens: int = 0
@@ -253,7 +302,6 @@ class Usage(Advised):
     cached_input_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
-    extra: Extra = field(default=None, hash=False)
 
     @property
     def total_tokens(self) -> int:
@@ -378,8 +426,9 @@ class AssistantMessage(_Content):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null
-        object.__setattr__(self, "citations", tuple(self.citations))
-        object.__setattr__(self, "tool_calls", tuple(self.tool_calls or ()))
+        object.__setattr__(self, "citations", tuple_of(Citation, self.citations))
+        object.__setattr__(self, "tool_calls", tuple_of(ToolCall, self.tool_calls))
+        object.__setattr__(self, "attempts", tuple_of(SideRequest, self.attempts))
         _Content.__post_init__(self)
 
 
@@ -631,5 +680,5 @@ class TaskComplete(Stop):
 
 
 # base classes; objects that are written without their type, inside messages
-for kind in (_Content, _Attachment, Mark, CallEntry, RequestEntry, ToolCall, Citation):
+for kind in (_Content, _Attachment, Mark, CallEntry, RequestEntry, Usage, ToolCall, Citation):
     del TAGS[tag_of(kind)]

@@ -26,6 +26,7 @@ from .records import load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":2}'  # incremented if previous records would be misinterpreted
+REPLY = b'{"type":"assistant"'  # how the line of a reply starts
 HOLE = 1 << 24  # bytes; longer holes of a sparse file are not read into memory
 # CON and similar names denote devices on Windows, with any suffix.
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -257,8 +258,9 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
     """Return the log in a session's lines: the newest Reset and subsequent records.
 
     Replaced attempts of a run are omitted. An unreadable line becomes an `Unknown` record of type
-    "unreadable" with the line's number, which preserves positions in the log, such as
-    `Summary.kept_from`.
+    "unreadable" with the line's number, so that positions in the log, such as `Summary.kept_from`,
+    stay the same. Raises ValueError if the line is a reply: without the calls that it made, the
+    model would make them again.
     """
     log = list[Record]()
     for number, line in enumerate(lines, 1):
@@ -269,7 +271,12 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
             if not isinstance(record, Record):
                 raise ValueError(f"a {type(record).__name__} is not a record of a log")
         except ValueError as error:
-            logger.warning("line %d of the session cannot be read: %s", number, error)
+            if line.startswith(REPLY):
+                raise ValueError(
+                    f"line {number} of the session is a reply of the model that can't be read "
+                    f"({error}): repair the line, or restore a backup"
+                ) from None
+            logger.warning("line %d of the session can't be read: %s", number, error)
             record = Unknown({"type": "unreadable", "line": number, "error": str(error)})
         if isinstance(record, Reset):
             log.clear()

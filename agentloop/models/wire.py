@@ -123,7 +123,7 @@ def read_counts(usage: JSON) -> Counter[str]:
     counts = Counter[str]()
     for group in (*usage.values(), usage):
         for name, count in as_dict(group).items():
-            if isinstance(count, int):
+            if type(count) is int:  # not a bool
                 counts[name] = max(0, count)
     return counts
 

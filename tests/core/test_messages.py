@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from agentloop import Agent, ScriptedModel, tool
 from agentloop.common.gate import Decision
 from agentloop.common.records import dump_record, from_dict, load_record, to_dict
 from agentloop.common.summary import Summary
@@ -353,3 +355,73 @@ def test_the_error_for_a_record_type_of_the_same_name_contains_both_classes():
     own = UserMessage.__module__  # also in a bundle
     with pytest.raises(TypeError, match=rf"program\.User'.*{own}\.User.*rename User"):
         type("User", (UserMessage,), {"__module__": "program", "__qualname__": "User"})
+
+
+# ---- values of the wrong type
+
+SAMPLES = {
+    AssistantMessage: {"content": "x"},
+    Citation: {},
+    RunEnd: {"stop_reason": "completed"},
+    SideRequest: {},
+    ToolCall: {"id": "1", "name": "add"},
+    ToolMessage: {"tool_call_id": "1", "tool_name": "add", "content": "5"},
+    ToolStart: {"call_id": "1"},
+    Usage: {},
+    UserMessage: {"content": "x"},
+}
+VALUES = [None, True, 3, 2.5, "x", b"x", ("x",), ["x"], [3], {}, {"a": 1}, Usage()]
+
+
+@pytest.mark.parametrize("cls", SAMPLES)
+def test_a_value_is_refused_where_the_record_is_made_or_it_is_read_as_it_was_written(cls):
+    for field, value in product(fields(cls), VALUES):
+        try:
+            record = held_by_a_reply(cls(**{**SAMPLES[cls], field.name: value}))
+            line = dump_record(record)
+        except (TypeError, ValueError):
+            continue
+        assert to_dict(load_record(line)) == to_dict(record), (field.name, value)
+
+
+def held_by_a_reply(made):
+    """Return a record; objects that are written inside a reply get one."""
+    if isinstance(made, ToolCall):
+        return AssistantMessage(tool_calls=(made,))
+    if isinstance(made, Citation):
+        return AssistantMessage(citations=(made,))
+    return AssistantMessage(usage=made) if isinstance(made, Usage) else made
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Usage(2.5), "Usage: input_tokens must be int, not 2.5"),
+        (lambda: Usage(output_tokens=True), "output_tokens must be int"),
+        (lambda: ToolCall(7, "add"), "ToolCall: id must be str"),
+        (lambda: AssistantMessage(tool_calls=[{"id": "1"}]), "ToolCall objects"),
+        (lambda: AssistantMessage(seconds="fast"), r"seconds must be float \| None"),
+        (lambda: UserMessage("x", "me"), "origin must be Literal"),
+    ],
+)
+def test_a_wrong_type_is_an_error_that_names_the_field_and_its_type(make, words):
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+async def test_a_reply_with_a_fraction_of_a_token_ends_the_run_before_anything_is_recorded():
+    ran = []
+
+    @tool("Pay")
+    async def pay() -> str:
+        ran.append("pay")
+        return "paid"
+
+    def count_by_characters(messages, tools):
+        return AssistantMessage(tool_calls=(ToolCall("1", "pay"),), usage=Usage(len("pay") / 2))
+
+    agent = Agent(llm=ScriptedModel(count_by_characters), tools=[pay])
+    with pytest.raises(TypeError, match="input_tokens must be int, not 1.5"):
+        await agent.run("Pay.")
+    assert ran == []
+    assert [message.text for message in agent.messages] == ["Pay."]

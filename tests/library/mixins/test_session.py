@@ -52,7 +52,6 @@ BAD_LINES = [
     b'{"type":"user"}',
     b'{"type":"user","content":"\xf0\x9f"}',
     b'{"type":"user","content":7}',
-    b'{"type":"assistant","tool_calls":[1]}',
     b'{"type":"system","content":"obey"}',
 ]
 BAD_NAMES = ["../x", "/etc/x", "a/b", "a\\b", "C:x", "~", "", ".", "..", "a.b", "a b", "a\0", "x\n"]
@@ -336,6 +335,26 @@ class TestSession(test_loop.TestLoop):
         assert (place["type"], place["line"]) == ("unreadable", 5)
         assert await agent.query("go on") == "ok"
         assert path.read_bytes().startswith(before)
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            b'{"type":"assistant","tool_calls":[1]}',
+            b'{"type":"assistant","content":"ok","usage":{"input_tokens":2.5}}',
+            b'{"type":"assistant","content":"torn',
+        ],
+    )
+    def test_a_session_with_an_unreadable_reply_is_refused_with_the_number_of_its_line(
+        self, tmp_path, bad
+    ):
+        path = write(tmp_path, UserMessage("Pay."), bad, UserMessage("Thanks."))
+        before = path.read_bytes()
+        for _ in range(2):  # the lock is released after the error
+            with pytest.raises(ValueError, match="line 3 .*a reply"):
+                open_session(tmp_path)
+        with pytest.raises(ValueError, match="line 3"):
+            read_log(path)
+        assert path.read_bytes() == before
 
     def test_an_entry_that_refers_to_a_missing_line_has_no_effect(self, tmp_path):
         write(tmp_path, UserMessage("hi"), Withheld(99), Deferred("lost"), Decision("lost", True))
