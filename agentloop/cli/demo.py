@@ -1,7 +1,8 @@
-"""`agentloop demo`: an agent fixes a failing test in a small project.
+"""`agentloop demo`: an agent is killed in the middle of a tool, and continues.
 
-The model's replies are scripted; the tool calls, the files and the output are real. The project
-directory also contains the session and agent.py, a bundled agent with the same tools.
+The program is the real chat in a process of its own; only the replies of the model are scripted.
+When the agent publishes a release, the demo kills its process as `kill -9` does, and starts it
+again. The second process continues the session without publishing twice.
 """
 
 from __future__ import annotations
@@ -10,117 +11,114 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import time
+import webbrowser
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from textwrap import fill
+from typing import Any
 
-from .. import Agent, AssistantMessage, Cost, ScriptedModel, Session, call
-from ..mixins.approval import Approval
-from ..toolkits.files import Workspace
-from ..toolkits.shell import Shell
-from .bundle import bundle, choose, read_package, write
-from .terminal import BOLD, DIM, Terminal
+from .. import AssistantMessage, Message, ScriptedModel, Tool, ToolMessage, call
+from .bundle import write
+from .main import CHAT, load
+from .terminal import BOLD, RED, Terminal
+from .view import logs_of, page_of, write_page
 
-SYSTEM_PROMPT = (
-    "You are a coding agent in a terminal. Read the relevant files before you change them, change "
-    "no more than the task requires, and run the tests. Report briefly what you did and found."
-)
-TASK = "A test of this project fails. Find the cause and fix it."
+TASK = "A test of this project fails. Fix it, then publish the release."
 PROJECT = {
-    "prices.py": (
-        '"""Prices of shopping baskets."""\n\n\ndef total(prices):\n    return sum(prices[1:])\n'
-    ),
+    "prices.py": "def total(prices):\n    return sum(prices[1:])\n",
     "test_prices.py": (
         "import unittest\n\nfrom prices import total\n\n\n"
         "class TestTotal(unittest.TestCase):\n"
         "    def test_every_price_counts(self):\n"
         "        self.assertEqual(total([1, 2, 3]), 6)\n"
     ),
+    "publish.py": (
+        "import time\n\n"
+        'with open("published.txt", "a") as file:\n'
+        '    print("release 1.0.1", file=file)  # the customers can see it now\n'
+        "time.sleep(4)  # the server is slow to confirm\n"
+        'print("published")\n'
+    ),
 }
-COMMAND = f'"{Path(sys.executable).as_posix()}" -B -m unittest -q'  # for bash and for cmd.exe
+PYTHON = f'"{Path(sys.executable).as_posix()}" -B'  # for bash and for cmd.exe
 SCRIPT: Sequence[AssistantMessage] = [
-    AssistantMessage("I will run the tests first.", (call("bash", command=COMMAND),)),
     AssistantMessage(
-        "The total is 5 instead of 6. I will read the code and its test.",
-        (call("read", path="prices.py"), call("read", path="test_prices.py")),
+        "I'll run the tests first.", (call("bash", command=f"{PYTHON} -m unittest -q"),)
     ),
     AssistantMessage(
-        "The slice [1:] skips the first price. I will remove it.",
+        "The total is 5 instead of 6. I'll read the code.", (call("read", path="prices.py"),)
+    ),
+    AssistantMessage(
+        "The slice [1:] skips the first price.",
         (call("edit", path="prices.py", old_text="sum(prices[1:])", new_text="sum(prices)"),),
     ),
-    AssistantMessage("I will run the tests again.", (call("bash", command=COMMAND),)),
+    AssistantMessage("And again.", (call("bash", command=f"{PYTHON} -m unittest -q"),)),
+    AssistantMessage("The test passes.", (call("bash", command=f"{PYTHON} publish.py"),)),
     AssistantMessage(
-        "The test passes now. total() summed prices[1:], which skipped the first price."
+        "I was interrupted while I published. I'll look before I do it again.",
+        (call("read", path="published.txt"),),
     ),
+    AssistantMessage("The test is fixed, and release 1.0.1 was published once."),
 ]
-AGENT = '''\
-
-import json
-import sys
-
-
-class CodingAgent(Approval, Session, Cost, Agent):
-    """The agent of the demo. session="NAME" saves its conversation."""
-
-    system_prompt = """\\
-{}"""
-
-
-def is_allowed(call, reason):
-    print(f"Allow the call of {{call.name}}?", json.dumps(call.parsed, indent=2))
-    return input("[y/N] > ").strip().lower() == "y"
-
-
-def main():
-    here = Path.cwd()
-    tools = [*Workspace(here).tools, *Shell(here).tools]
-    llm = ChatOpenAI("gpt-5-mini")
-    agent = CodingAgent(llm=llm, tools=tools, approval_callback=is_allowed)
-    answer = agent.run_sync(" ".join(sys.argv[1:]) or input("> ")).text
-    print("".join(c for c in answer if c.isprintable() or c == "\\n"))
-
-
-if __name__ == "__main__":
-    main()
-'''
-# The parts of the agent in agent.py
-PARTS = ["agent", "approval", "session", "cost", "files", "shell", "openai"]
-
-
-class CodingAgent(Approval, Session, Cost, Agent):
-    """The agent of the demo."""
+MAX_SECONDS = 60.0  # until the agent publishes
 
 
 def main(_: argparse.Namespace) -> int:
-    """Run an agent that fixes a failing test; the model is scripted."""
+    """See an agent that is killed in the middle of a tool, and continues. Offline."""
+    load(CHAT)  # raises ImportError if the chat isn't installed
     terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
     for name, text in PROJECT.items():
         write(root / name, text)
-    terminal.say(f"The model's replies are scripted; files and tests are real.\n\n> {TASK}", BOLD)
-    shell = Shell(root)
-    agent = CodingAgent(
-        llm=ScriptedModel(*SCRIPT),
-        tools=[*Workspace(root).tools, *shell.tools],
-        system_prompt=SYSTEM_PROMPT,
-        approval_mode="auto",
-        session="demo",
-        session_dir=root,
-        listeners=[terminal.show],
-    )
-    with agent:
-        agent.run_sync(TASK)
-    shell.close()
+    published = root / "published.txt"
+
+    terminal.say(f"The model is scripted. Everything else is real, in {root}\n\n> {TASK}", BOLD)
+    first = agent_process(root)
+    end = time.monotonic() + MAX_SECONDS
+    while not published.exists() and first.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)  # for the reader
+    first.kill()
+    first.wait()
+    terminal.say(f"\nKilled process {first.pid} while it was publishing. Starting it again:\n", RED)
+    status = agent_process(root).wait()
+
+    session = root / "demo.jsonl"
+    page = root / "demo.html"
+    logs = logs_of(session)
+    write_page(page, page_of(session.name, *logs))
+    for record in logs[-1]:
+        if isinstance(record, ToolMessage) and record.origin == "sealed":
+            terminal.say(f"\nAbout the killed call, the model was told: {record.text}")
+    releases = len(published.read_text("utf-8").splitlines())
     terminal.say(
-        f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
-        "agent.py in the project is an agent with the same prompt and tools, for you to edit.\n"
-        "Run it in the project:\n"
-        f'  OPENAI_API_KEY=... "{sys.executable}" agent.py "{TASK}"',
-        DIM,
+        f"\npublished.txt lists {releases} release. What happened, as a page: {page}", BOLD
     )
-    text = bundle(choose(read_package(), PARTS)) + AGENT.format(fill(SYSTEM_PROMPT, 90))
-    write(root / "agent.py", text)
-    failed = subprocess.run(COMMAND, shell=True, cwd=root, capture_output=True).returncode
-    verb = "still fails" if failed else "passes"
-    terminal.say(f"The test {verb}. The project: {root}", BOLD)
-    return 1 if failed else 0
+    if sys.stdout.isatty():
+        webbrowser.open(page.as_uri())
+    return 0 if (status, releases) == (0, 1) else 1
+
+
+def agent_process(root: Path) -> subprocess.Popen[bytes]:
+    """Start the agent of the demo in a process of its own."""
+    return subprocess.Popen([sys.executable, "-m", "agentloop.cli.demo", str(root)])
+
+
+def scripted(messages: Sequence[Message], tools: Sequence[Tool]) -> AssistantMessage:
+    """The model: its next reply, from the number of replies so far."""
+    return SCRIPT[sum(isinstance(message, AssistantMessage) for message in messages)]
+
+
+def work(root: Path) -> None:
+    """Start the task in the folder, or continue the session that is there."""
+    chat: Any = import_module("agentloop_chat.conversation").Chat
+    is_new = not (root / "demo.jsonl").exists()
+    terminal = Terminal(sys.stdout)
+    settings = {"yes": True, "session": "demo", "session_dir": root}
+    with chat(ScriptedModel(scripted), root, terminal, **settings) as conversation:
+        conversation.runner.run(conversation.reply(TASK if is_new else None))
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]))

@@ -33,8 +33,8 @@ COMMANDS = {  # modules with a function `main`
     "view": "agentloop.cli.view",
 }
 NO_CHAT = (
-    "The package agentloop_chat is not installed: run pip install -e '.[chat]' in a checkout of "
-    "agentloop. (It contains the chat; bundle, demo, replay and view work without it.)"
+    "The package agentloop_chat isn't installed: run pip install -e '.[chat]' in a checkout of "
+    "agentloop. (It contains the chat, which the demo uses; bundle, replay and view don't need it.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
 FORMER = re.compile(r"explain [\w.]+:\w+$")  # a removed command, such as `explain my:Agent`
