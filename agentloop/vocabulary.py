@@ -35,6 +35,8 @@ Approval Rule plain_arguments
     it is in agentloop.mixins.approval
 Durable
     it is in agentloop.mixins.durable
+NestedCalls
+    it is in agentloop.mixins.nested_calls
 Hook HookEvent Hooks
     it is in agentloop.mixins.hooks
 Sent Unread

@@ -40,8 +40,8 @@ from agentloop.stream import EventStream
 from agentloop.vocabulary import REMEDIES
 from tests import ROOT
 
-README = ROOT / "README.md"
-DOTTED = sorted({*re.findall(r"`((?:mixins|toolkits)\.\w+)\.(\w+)", README.read_text("utf-8"))})
+PARTS = (ROOT / "agentloop" / "PARTS.md").read_text("utf-8")
+DOTTED = sorted({*re.findall(r"`((?:mixins|toolkits)\.\w+)\.(\w+)", PARTS)})
 
 openai = partial(ChatOpenAI, "m", api_key="k")
 anthropic = partial(ChatAnthropic, "m", api_key="k")
