@@ -1,16 +1,17 @@
-"""Build the reference from the docstrings: one page per module, with a search field.
+"""Build the reference from the docstrings, one page per module, and pages from the how-to files.
 
-    pip install -e '.[docs]' && python .ci/reference.py  # then open build/reference/agentloop.html
+    pip install --group docs && python .ci/reference.py  # then open build/reference/agentloop.html
 
 Modules with public names (tests/library/test_api.py) list only these names. Docstrings are plain
 text with two conventions, which this program converts to Markdown: indented blocks are code, and
 paragraphs of `name: description` lines are lists of settings or parameters. Every warning is an
-error.
+error. The how-to pages are in the folder howto, next to the recipes that they link.
 """
 
 import ast
 import importlib
 import re
+import shutil
 import sys
 import warnings
 from contextlib import suppress
@@ -22,6 +23,7 @@ from types import ModuleType
 from typing import get_type_hints
 
 import httpx
+import markdown2
 import pdoc
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +32,25 @@ INTERNAL = re.compile(r"agentloop\.(cli|__main__|\w+\.deprecated)\b")
 ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n {4}.*)*)\n?", re.MULTILINE)
 SECTION = re.compile(r"([A-Z]\w+):\n((?: {4}.*\n?)+)")
 CODE = re.compile(r"(`[^`]+`)")
+LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
+FENCE = re.compile(r"^(```\w+) .+$", re.MULTILINE)
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+<main>
+<p><a href="../agentloop.html">Reference</a> · <a href="index.html">How-to pages</a></p>
+{body}
+</main>
+</html>
+"""
+STYLE = """
+main {max-width: 48rem; margin: 2rem auto; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif}
+pre {overflow-x: auto; padding: .75rem; background: #f5f5f5; font-size: .85rem}
+td, th {padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top}
+"""
 
 
 def module_names() -> list[str]:
@@ -126,6 +147,35 @@ def build(folder: Path) -> None:
     pdoc.pdoc("agentloop", output_directory=folder)
 
 
+def write_howto(folder: Path) -> None:
+    """Write the how-to files as pages, and copy the recipes that they link."""
+    (folder / "howto").mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "examples" / "recipes", folder / "recipes", dirs_exist_ok=True)
+    for path in sorted((ROOT / "examples" / "howto").glob("*.md")):
+        text = LINK.sub(site_link, path.read_text(encoding="utf-8"))
+        text = FENCE.sub(r"\1", text)  # the name of the file is in the sentence above the block
+        body = markdown2.markdown(text, extras=["fenced-code-blocks", "tables"])
+        title = text.partition("\n")[0].lstrip("# ")
+        page = PAGE.format(title=title, style=STYLE, body=body)
+        (folder / "howto" / page_name(path.name)).write_text(page, encoding="utf-8")
+
+
+def page_name(name: str) -> str:
+    return "index.html" if name == "README.md" else name.replace(".md", ".html")
+
+
+def site_link(found: re.Match[str]) -> str:
+    """Return a link to a page or a recipe of the site, or only the text of any other link."""
+    text, target = found.groups()
+    if target.startswith("../recipes/") and target.endswith(".py"):
+        return found[0]
+    if "/" not in target and target.endswith(".md"):
+        return f"[{text}]({page_name(target)})"
+    return text
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    build(Path(*sys.argv[1:2] or [FOLDER]))
+    site = Path(*sys.argv[1:2] or [FOLDER])
+    build(site)
+    write_howto(site)

@@ -2,7 +2,7 @@
 
 python -m tests.benchmarks.picture [FILE.json [FILE.svg]]
 
-Requires matplotlib: pip install -e '.[bench]'. A panel contains one kind of run. A large point is
+Requires matplotlib: pip install --group bench. A panel contains one kind of run. A large point is
 the cost by Anthropic's rules; the small points above and below are the costs by the rules of other
 providers. Open circles are budgets with a different ratio of tokens to the estimate. The id of a
 point contains its numbers.

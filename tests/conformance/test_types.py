@@ -1,6 +1,6 @@
 """Requests validated by the vendors' types, and the vendors' clients with the doubles.
 
-Requires the vendors' packages: `pip install -e '.[conformance]'`.
+Requires the vendors' packages: `pip install --group conformance`.
 """
 
 import copy

@@ -18,9 +18,9 @@ import pytest
 
 from tests import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 EXTRAS = ("chat", "durable", "fast", "mcp", "otel", "prices")  # features
-TOOLS = ("bench", "conformance", "docs", "test")
 PARTS = ("core/test_structure", "core/test_log", "library/test_api", "programs/test_readme")
 
 
@@ -74,17 +74,11 @@ def test_the_wheel_is_small_and_contains_two_typed_packages_and_the_licence(dist
 def test_an_installed_wheel_has_the_commands_of_both_packages(distributions, tmp_path):
     site = tmp_path / "site"
     ZipFile(distributions[1]).extractall(site)
-    (tmp_path / "old.jsonl").write_text('{"type":"session","schema":1}\n')
     env = {**os.environ, "PYTHONPATH": str(site)}
-    command = [sys.executable, "-m", "agentloop", "convert", tmp_path]
-    said = subprocess.check_output(command, cwd=tmp_path, env=env, text=True)
-    assert said == "old.jsonl: converted\n"
-    assert subprocess.check_output(
-        [sys.executable, "-c", "import agentloop_chat; print(agentloop_chat.__file__)"],
-        cwd=tmp_path,
-        env=env,
-        text=True,
-    ).startswith(str(site))
+    for code in ("import agentloop.__main__ as it", "import agentloop_chat as it"):
+        command = [sys.executable, "-c", f"{code}; print(it.__file__)"]
+        said = subprocess.check_output(command, cwd=tmp_path, env=env, text=True)
+        assert said.startswith(str(site))
 
 
 def test_the_page_of_an_index_has_no_link_that_leads_nowhere(distributions):
@@ -116,13 +110,14 @@ def test_the_unpacked_sdist_passes_its_own_tests_and_builds_the_same_wheel(distr
     assert (folder / "dist" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_each_requirement_has_a_lowest_version_which_the_tests_share():
-    assert {*PROJECT["optional-dependencies"]} == {*EXTRAS, *TOOLS}
-    tests = PROJECT["optional-dependencies"]["test"]
+def test_each_requirement_has_a_lowest_version_which_the_groups_share():
+    assert {*PROJECT["optional-dependencies"]} == {*EXTRAS, "test"}
+    groups = PYPROJECT["dependency-groups"].values()
+    tools = [text for group in groups for text in group if isinstance(text, str)]
     for requirement in [*requirements(), *requirements(*EXTRAS)]:
         name, version = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()
         assert f"{name}=={version}" in [*lowest(), *lowest(*EXTRAS)]
-        assert not [text for text in tests if text.startswith(f"{name}>") and text != requirement]
+        assert not [text for text in tools if text.startswith(f"{name}>") and text != requirement]
 
 
 if __name__ == "__main__":

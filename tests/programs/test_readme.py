@@ -59,7 +59,10 @@ def test_the_loop_in_the_readme_is_identical_to_loop_py():
 
 
 def test_the_commands_are_run_by_ci_and_use_existing_extras():
-    assert BLOCKS["test"].splitlines()[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "-m pytest" in BLOCKS["test"].splitlines()[1]
+    assert "/^```sh test/,/^```/p' README.md | sed -n 3p" in (ROOT / ".ci" / "run").read_text(
+        "utf-8"
+    )
     extras = re.findall(r"\.\[(\w+)\]|\(extra `(\w+)`\)", README)
     assert {"".join(extra) for extra in extras} <= PROJECT["optional-dependencies"].keys()
 

@@ -139,3 +139,13 @@ def test_settings_are_rendered_as_lists_and_examples_as_code(pages):
     page = (pages / "mixins" / "limits.html").read_text(encoding="utf-8")
     assert re.search(r"<li><code>.*max_requests.*</code>: maximum number of model requests", page)
     assert re.search(r'<span class="k">class</span>.*MyAgent', page)
+
+
+def test_each_howto_page_links_only_files_that_exist(pages):
+    howto = pages.parent / "howto"
+    for path in (ROOT / "examples" / "howto").glob("[a-z]*.md"):
+        page = (howto / f"{path.stem}.html").read_text(encoding="utf-8")
+        assert "<pre" in page
+        for target in re.findall(r'href="(?!https?:)([^"#]+)"', page):
+            assert (howto / target).exists(), target
+    assert "chatbot.html" in (howto / "index.html").read_text(encoding="utf-8")
