@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from threading import RLock
 from weakref import WeakSet
 
 from ..errors import SessionLocked
@@ -99,6 +100,7 @@ class SessionFile(FileIO):
         self.path, self.fsync = path, fsync
         self._end = sum(map(len, lines))  # the end of the last complete line
         self._torn = True  # an incomplete line may follow
+        self._writing = RLock()  # between a write and `_end`, the size would look wrong
         try:
             if not lines:
                 self.append(HEADER)
@@ -109,14 +111,15 @@ class SessionFile(FileIO):
         _open_files.add(self)
 
     def append(self, line: bytes) -> None:
-        """Append a line, which then survives a kill. An OSError means that it was not appended."""
-        fd = self._check()
-        if self._torn:
-            os.ftruncate(fd, self._end)
-        self._torn, data = True, line + b"\n"
-        while data:
-            data = data[os.write(fd, data) :]
-        self._torn, self._end = False, self._end + len(line) + 1
+        """Append a line, which then survives a kill. After an OSError, it wasn't appended."""
+        with self._writing:
+            fd = self._check()
+            if self._torn:
+                os.ftruncate(fd, self._end)
+            self._torn, data = True, line + b"\n"
+            while data:
+                data = data[os.write(fd, data) :]
+            self._torn, self._end = False, self._end + len(line) + 1
 
     def replace(self, lines: Iterable[bytes]) -> None:
         """Replace all lines atomically: a kill leaves either the previous or the new lines.
@@ -167,7 +170,8 @@ class SessionFile(FileIO):
 
     def sync(self) -> None:
         """Wait until all lines are durable after a power failure. Raises OSError otherwise."""
-        fd = self._check()
+        with self._writing:
+            fd = self._check()
         if self.fsync:
             os.fsync(fd)
 
@@ -191,8 +195,9 @@ class SessionFile(FileIO):
         is_own_size = status.st_size == self._end or (self._torn and status.st_size > self._end)
         if not is_own_size or not os.path.samestat(status, os.stat(self.path)):
             raise OSError(
-                f"{self.path} was replaced or changed while it was open, and further records would "
-                "be lost: close() the agent, and create one with this session again"
+                f"{self.path} was replaced or changed while it was open, and more records would "
+                "be lost: create an agent with this session again. To keep the records of this "
+                'one, write agent.fork(session="other")'
             )
         return fd
 

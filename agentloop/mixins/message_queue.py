@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from threading import RLock
 from typing import Any, NamedTuple
 
 from pydantic import PositiveInt
@@ -36,8 +35,6 @@ from ..messages import (
     frozen,
 )
 from ..transcript import Fold, Records
-
-sending = RLock()  # held while a message is sent or recorded, but not while listeners run
 
 
 @frozen
@@ -101,8 +98,8 @@ class MessageQueue(Loop):
         """
         if not content or str(content).isspace():
             raise ValueError("empty message: pass text or content parts")
-        with sending:
-            origin: UserOrigin = "program" if hidden else "sent"
+        origin: UserOrigin = "program" if hidden else "sent"
+        with self.log.lock:  # a RunEnd before the message means that nothing else delivers it
             self.record(Sent(UserMessage(content, origin, token_hex(8))))
             ended = self.conversation.stop_reason or not self.running
         if ended:  # the run makes no further request that would deliver the message
@@ -119,8 +116,7 @@ class MessageQueue(Loop):
         return await super().context()
 
     def record(self, record: Record) -> None:
-        with sending:
-            super().record(record)
+        super().record(record)
         if isinstance(record, RunEnd):
             self._deliver()
 
@@ -132,7 +128,7 @@ class MessageQueue(Loop):
 
     def _record_next(self) -> UserMessage | None:
         """Record the oldest pending message, and return it."""
-        with sending:
+        with self.log.lock:
             for message in self.fold(Unread).messages:
                 self.record(message)
                 return message
@@ -140,15 +136,21 @@ class MessageQueue(Loop):
 
 
 class Unread(Fold):
-    """The queued messages that are not yet part of the conversation."""
+    """The queued messages that aren't part of the conversation yet."""
 
-    messages: Sequence[UserMessage] = ()
+    def __init__(self, log: Records) -> None:
+        super().__init__(log)
+        self._by_id: dict[str, UserMessage] = {}
+
+    @property
+    def messages(self) -> list[UserMessage]:
+        return list(self._by_id.values())
 
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, Sent):
-            self.messages = [*self.messages, record.message]
-        elif isinstance(record, UserMessage) and record.sent_id:
-            self.messages = [sent for sent in self.messages if sent.sent_id != record.sent_id]
+            self._by_id[record.message.sent_id] = record.message
+        elif isinstance(record, UserMessage):
+            self._by_id.pop(record.sent_id, None)
 
 
 class TurnsWithout(Fold):

@@ -13,7 +13,6 @@ storage, such as a database, override `open_session`, `write_line` and `replace_
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +27,6 @@ from ..transcript import Conversation, is_own, usage_of
 
 TITLE = 60  # characters of a session's title
 RESET, USER = b'{"type":"reset"', b'{"type":"user"'  # prefixes of lines
-writing = threading.RLock()  # preserves the order of the log for records of several threads
 
 
 class Session(Loop):
@@ -51,7 +49,8 @@ class Session(Loop):
         try:
             super().__post_init__()
         except BaseException:
-            self.close()
+            if self.session_file:
+                self.session_file.close()
             raise
 
     def load_records(self) -> Iterable[Record]:
@@ -86,7 +85,7 @@ class Session(Loop):
     def save_history(self, records: Sequence[Record]) -> None:
         super().save_history(records)
         if self.session is not None:
-            with writing:
+            with self.log.lock:
                 self.replace_lines([dump_record(record) for record in records])
                 self.saved = len(records)
 
@@ -99,20 +98,36 @@ class Session(Loop):
             record = replace(
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
-        # raises before a record that cannot be serialized is part of the log
-        line = dump_record(record)
-        # written before changing the log, which a full disk must not clear
-        if isinstance(record, Reset):
-            self.write_line(line)
-            super().record(record)
-            self.saved = 1
+        line = dump_record(record)  # raises before the log holds a record that can't be written
+        if isinstance(record, Reset):  # written first: a full disk must not clear the log
+            with self.log.lock:
+                self.write_line(line)
+                super().record(record)
+                self.saved = 1
         else:
             super().record(record)
-            if isinstance(record, RunStart):  # Durable rewinds the log if a workflow is replayed
+            if isinstance(record, RunStart):  # Durable rewinds the log to replay a workflow
                 self.saved = min(self.saved, len(self.log) - 1)
-            self._save(record, line)
+            self.save(record, line)
         if isinstance(record, RunEnd) and self.session_file:
             self.session_file.sync()
+
+    def save(self, record: Record | None = None, line: bytes = b"") -> None:
+        """Write the records that a full disk has refused. Raises OSError if it refuses them again.
+
+        `run` and `close` do this first. `line` is the line of `record`.
+        """
+        if self.session is None:
+            return
+        with self.log.lock:  # lines of several threads follow the order of the log
+            while self.saved < len(self.log):
+                unsaved = self.log[self.saved]
+                self.write_line(line if unsaved is record else dump_record(unsaved))
+                self.saved += 1
+
+    async def wait_for_cancelled_run(self) -> None:
+        await super().wait_for_cancelled_run()
+        self.save()  # `run` may find nothing to continue, and record nothing
 
     async def call_model(self, request: Request) -> AssistantMessage:
         if self.session_file:
@@ -129,7 +144,7 @@ class Session(Loop):
             twin.session = session
             twin.open_session(session, new=True)
             try:
-                twin._save()
+                twin.save()
             except BaseException:
                 if twin.session_file:
                     twin.session_file.discard()
@@ -137,23 +152,22 @@ class Session(Loop):
         return twin
 
     def close(self) -> None:
-        """Close the session, which can be opened again. Subsequent records raise ValueError."""
-        if self.session_file:
-            self.session_file.close()
+        """Save and close the session, which can be opened again. Later records raise ValueError.
+
+        Raises OSError if the disk is full. The session is closed all the same: once there's space,
+        `fork(session="other")` writes everything to another one.
+        """
+        if self.session_file and not self.session_file.closed:
+            try:
+                self.save()
+            finally:
+                self.session_file.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _save(self, record: Record | None = None, line: bytes = b"") -> None:
-        """Write all unsaved records (several after a failed write). `line` is that of `record`."""
-        with writing:
-            while self.saved < len(self.log):
-                unsaved = self.log[self.saved]
-                self.write_line(line if unsaved is record else dump_record(unsaved))
-                self.saved += 1
 
 
 class SessionInfo(NamedTuple):

@@ -84,7 +84,10 @@ class SQLiteSession(Session):
 
     def close(self) -> None:
         if self.session and self.database.agents.get(self.session) is self:
-            del self.database.agents[self.session]
+            try:
+                self.save()
+            finally:
+                del self.database.agents[self.session]
 
 
 class MyAgent(SQLiteSession, Agent):

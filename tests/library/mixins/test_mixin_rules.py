@@ -34,7 +34,14 @@ MIXINS = [
     for cls in vars(importlib.import_module(f"agentloop.mixins.{path.stem}")).values()
     if inspect.isclass(cls) and issubclass(cls, Loop) and cls.__module__.endswith(path.stem)
 ]
-OWN = {"fork", "emit", "close", "load_records", "save_history"}  # also overridden by Session
+OWN = {
+    "fork",
+    "emit",
+    "close",
+    "load_records",
+    "save_history",
+    "wait_for_cancelled_run",
+}  # also overridden by Session
 assert len(MIXINS) >= 3
 
 

@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import threading
 import tracemalloc
 from datetime import UTC, datetime
 from enum import Enum
@@ -35,6 +36,7 @@ from agentloop.messages import (
 )
 from agentloop.mixins.approval import Approval, Deferred
 from agentloop.mixins.hooks import Withheld
+from agentloop.mixins.message_queue import MessageQueue
 from agentloop.mixins.session import Session, list_sessions
 from agentloop.models.scripted import call
 from tests import ROOT, SLOW
@@ -420,7 +422,8 @@ class TestSession(test_loop.TestLoop):
             await agent.run("second")
         assert (len(llm.requests), events) == (1, [])
         assert (tmp_path / "old").read_bytes().split(b"\n") == before
-        agent.close()
+        with pytest.raises(OSError, match=error):  # a record is not saved
+            agent.close()
         (tmp_path / "old").replace(path)
         again, _ = open_session(tmp_path, "two")
         assert await again.query("second") == "two"
@@ -569,6 +572,93 @@ class TestSession(test_loop.TestLoop):
         assert saved(tmp_path) == agent.log
         assert agent.messages == []
 
+    async def test_what_a_full_disk_refused_is_saved_when_the_session_is_closed(
+        self, tmp_path, monkeypatch
+    ):
+        agent = await self.with_an_unsaved_answer(tmp_path, monkeypatch)
+        agent.close()
+        assert AssistantMessage("the answer") in saved(tmp_path)
+        assert saved(tmp_path) == agent.log
+
+    async def test_what_a_full_disk_refused_is_saved_by_run_even_if_nothing_is_to_be_continued(
+        self, tmp_path, monkeypatch
+    ):
+        agent = await self.with_an_unsaved_answer(tmp_path, monkeypatch)
+        with pytest.raises(ValueError, match="nothing to continue"):
+            await agent.run()
+        assert saved(tmp_path) == agent.log
+
+    async def test_closing_on_a_full_disk_is_an_error_and_a_fork_saves_everything(
+        self, tmp_path, monkeypatch
+    ):
+        agent = await self.with_an_unsaved_answer(tmp_path, monkeypatch)
+        with monkeypatch.context() as patch:
+            Faults(patch, 1, lasting=True)
+            with pytest.raises(OSError, match="space"):
+                agent.close()
+        again, _ = open_session(tmp_path)  # the lock is released
+        assert AssistantMessage("the answer") not in again.log
+        agent.fork(session="other").close()
+        assert AssistantMessage("the answer") in saved(tmp_path, "other")
+
+    @staticmethod
+    async def with_an_unsaved_answer(folder, monkeypatch):
+        """Return an agent after a run during whose request the disk was full."""
+        with monkeypatch.context() as patch:
+
+            def fill_the_disk(messages, tools):
+                Faults(patch, 1, lasting=True)
+                return "the answer"
+
+            agent, _ = open_session(folder, fill_the_disk)
+            with pytest.raises(OSError, match="space"):
+                await agent.run("x")
+        assert agent.messages[-1] == AssistantMessage("the answer")
+        assert AssistantMessage("the answer") not in saved(folder)
+        return agent
+
+    def test_messages_sent_from_eight_threads_end_no_run(self, tmp_path):
+        per_thread = 1250 if SLOW else 60
+        sent = [[f"{n}.{i}" for i in range(per_thread)] for n in range(8)]
+
+        class Steered(Session, MessageQueue, Agent): ...
+
+        def reply(messages, tools):
+            for thread in threads if len(llm.requests) == 1 else ():
+                thread.start()
+            return call("add", a=1, b=1) if any(t.is_alive() for t in threads) else "ok"
+
+        llm = ScriptedModel(reply)
+        agent = Steered(
+            llm=llm, tools=[add], session="s", session_dir=tmp_path, max_iterations=10**6
+        )
+        threads = [threading.Thread(target=lambda own=own: [*map(agent.send, own)]) for own in sent]
+        assert agent.run_sync("x").text == "ok"
+        agent.close()
+        assert saved(tmp_path) == agent.log
+        texts = [message.text for message in agent.messages if isinstance(message, UserMessage)]
+        assert [[text for text in texts if text in own] for own in sent] == sent
+
+    def test_a_file_may_be_synced_while_another_thread_appends(self, tmp_path, monkeypatch):
+        agent, _ = open_session(tmp_path)
+        written, synced = threading.Event(), threading.Event()
+
+        def slow_write(fd, data):
+            length = os.write(fd, data)
+            written.set()
+            synced.wait(0.2)
+            return length
+
+        names = {name: getattr(os, name) for name in dir(os)}
+        monkeypatch.setattr(store_module, "os", SimpleNamespace(**names | {"write": slow_write}))
+        thread = threading.Thread(target=agent.record, args=[UserMessage("x")])
+        thread.start()
+        written.wait()
+        agent.session_file.sync()
+        synced.set()
+        thread.join()
+        assert saved(tmp_path) == agent.log
+
     def test_a_stored_session_of_schema_2_remains_readable(self, tmp_path, caplog):
         before = Path(shutil.copy(FROZEN, tmp_path / "s.jsonl")).read_bytes()
         agent, _ = open_session(tmp_path)
@@ -651,8 +741,9 @@ def test_a_file_changed_while_open_receives_no_record(change, tmp_path):
     path.write_bytes(changed)
     with pytest.raises(OSError, match="changed while it was open"):
         agent.record(UserMessage("second"))
+    with pytest.raises(OSError, match="changed while it was open"):
+        agent.close()
     assert path.read_bytes() == changed
-    agent.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
