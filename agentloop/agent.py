@@ -1,13 +1,14 @@
 """Agent: the loop with its usual mixins.
 
 Copy with: the core, mixins/nested_calls.py, mixins/done.py, mixins/ephemeral.py,
-mixins/compaction.py, toolkits/recall.py, common/hidden_text.py, common/model_info.py,
-common/tokens.py, and models/openai_messages.py for histories of dicts.
+mixins/compaction.py, toolkits/recall.py, common/decides.py, common/hidden_text.py,
+common/model_info.py, common/tokens.py, and models/openai_messages.py for histories of dicts.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from .common.decides import Decides
 from .loop import Loop
 from .messages import Message
 from .mixins.compaction import Compaction
@@ -18,7 +19,7 @@ from .toolkits.recall import recall
 from .tools import Tool, by_name
 
 
-class Agent(NestedCalls, DoneTool, Ephemeral, Compaction, Loop):
+class Agent(NestedCalls, Decides, DoneTool, Ephemeral, Compaction, Loop):
     """A loop with a done tool, ephemeral results and compaction, each with its settings.
 
     llm, tools, system_prompt: the model, its tools, and its instructions.

@@ -203,7 +203,7 @@ class Loop(BaseAgent):
         """
         waiting = self.waiting_call(call_id)
         if waiting.awaits and (entry := waiting.awaits.answered(content)):
-            self.record(entry)
+            self.record(waiting.call.record_of(entry))
             return
         result = to_result(waiting.call, content, self.max_result_chars)
         self.add(waiting.call.record_of(result))
@@ -345,14 +345,14 @@ class Loop(BaseAgent):
         """
         runnable: list[ToolCall] = []
         ended: list[CallState] = []  # must not be executed again
-        may_repeat = {tool.name for tool in self._snapshot_tools() if tool.idempotent}
+        may_repeat = {tool.name for tool in self._snapshot_tools() if tool.resumes}
         for state in self.conversation.open_calls:
             if state.waits or (state.state == "running" and state.call.name in may_repeat):
                 runnable.append(state.call)
             else:
                 ended.append(state)
                 waiting = state.waiting_inside
-                runnable += [inner.call for inner in waiting if inner.newest(Awaits)]
+                runnable += [inner.call for inner in waiting if inner.start or inner.newest(Awaits)]
         done = await self.call_tools(runnable) if runnable else None
         for state in self.conversation.open_calls:
             if state in ended:

@@ -339,9 +339,12 @@ class ToolCall(_Clean):
         """Return a result for this call."""
         return ToolMessage(self.id, self.name, content, **more)
 
-    def record_of(self, result: ToolMessage) -> Record:
-        """Return the record of a result. Overridden by calls that the model does not see."""
-        return result
+    def record_of(self, record: ToolMessage | CallEntry) -> Record:
+        """Return what the log holds for this call's result, or for an entry about this call.
+
+        Overridden by calls that the model doesn't see.
+        """
+        return record
 
     @property
     def parsed(self) -> JSON | None:
@@ -562,7 +565,7 @@ class Awaits(CallEntry):
         """Return the call as `agent.pending` presents it."""
         return call
 
-    def answered(self, content: object) -> Mark | None:
+    def answered(self, content: object) -> CallEntry | None:
         """Return the entry for an answer, or None if the answer is the result of the call."""
         return None
 

@@ -101,6 +101,11 @@ class Tool(Advised):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
+    @property
+    def resumes(self) -> bool:
+        """Whether an interrupted call may start again: it repeats nothing, or may be repeated."""
+        return self.idempotent
+
     def validate(self, arguments: str) -> JSON:
         """Parse and validate the model's JSON text. Raises ToolError for invalid arguments."""
         adapter = TypeAdapter[JSON](type_of({"type": "object", **self.parameters}))

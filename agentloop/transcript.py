@@ -266,8 +266,8 @@ class CallState:
         again.
     start: `start.at` is the Unix time of the start.
     result: None while the call is open. `result.seconds` is the duration, if known.
-    inner: the calls that this call made by `Loop.call`. Calls without a result are closed together
-        with this call.
+    inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those without a result
+        are closed together with this call.
     reason: why the call was denied.
     awaits: the entry that describes what the call awaits from outside, if anything.
     entries: the log entries about the call. `state.newest(Decision)` returns the decision.
@@ -325,11 +325,16 @@ def placeholder_result(state: CallState) -> ToolMessage:
         return denied(state, state.reason)
     if state.state == "cut_off":
         return state.call.answer(CUT_OFF, is_error=True, origin="cut_off")
-    text = OUTCOME_UNKNOWN if state.start else NEVER_STARTED
-    if state.inner:
-        made = "\n".join(map(describe_inner, state.inner))
-        text = f"{text} It made these calls:\n{clip(made, MAX_INNER)}"
+    text = with_calls_made(state, OUTCOME_UNKNOWN if state.start else NEVER_STARTED)
     return state.call.answer(text, is_error=True, origin="sealed")
+
+
+def with_calls_made(state: CallState, text: str) -> str:
+    """Return a text about a call, followed by the calls that it made and their results."""
+    if not state.inner:
+        return text
+    made = "\n".join(map(describe_inner, state.inner))
+    return f"{text} It made these calls:\n{clip(made, MAX_INNER)}"
 
 
 def describe_inner(state: CallState) -> str:

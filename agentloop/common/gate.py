@@ -1,6 +1,6 @@
 """Gates judge all calls of a turn before the first call runs: the base of Hooks and Approval.
 
-Copy with: the core.
+Copy with: the core, common/decides.py, common/review.py.
 
     class NoPushes(Gate):
         async def judge(self, judgment: Judgment) -> Judgment:
@@ -16,6 +16,8 @@ a gate changes the call after `super()`, allows the call without calling `super(
 exception, or returns an object other than a Judgment.
 """
 
+from __future__ import annotations
+
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,61 +30,14 @@ from pydantic_core import to_json
 from ..arguments import parse_arguments
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import Awaits, CallEntry, Result, Stop, ToolCall, ToolMessage, frozen
-from ..transcript import CallState, denied
+from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
+from ..transcript import denied
 from ..waiting import logger, was_cancelled
+from .decides import Decides
+from .review import Decision
 
 CHANGED = "The call was changed after it had been judged."
 FAILED = "An approval check failed."
-
-
-@frozen
-class Ask(Awaits):
-    """An approval request for a call, with its reason.
-
-    `name` and `arguments` (JSON text) describe the call as it would be executed.
-    """
-
-    reason: str = ""
-    name: str = ""
-    arguments: str = ""
-
-    @property
-    def stop_reason(self) -> str:
-        return "needs_approval"
-
-    def presented(self, call: ToolCall) -> ToolCall:
-        if not self.arguments:
-            return call
-        return replace(call, name=self.name, arguments=self.arguments)
-
-    def answered(self, content: object) -> None:
-        raise ValueError(f"call {self.call_id!r} requires approval: use agent.decide()")
-
-    def apply_to(self, state: CallState) -> None:
-        state.awaits, state.state = self, "awaiting_approval"
-
-
-@frozen
-class Decision(CallEntry):
-    """The decision on an approval request. `by` identifies the reviewer."""
-
-    allowed: bool
-    reason: str = ""
-    by: str = ""
-
-    def apply_to(self, state: CallState) -> None:
-        state.awaits, state.reason = None, self.reason
-        if self.allowed:
-            state.state = "pending"
-        else:  # started calls may have had effects
-            state.state = "sealed" if state.start else "denied"
-
-
-def asked(state: CallState) -> ToolCall:
-    """Return the call as presented for approval; a gate may have changed the arguments."""
-    ask = state.newest(Ask)
-    return ask.presented(state.call) if ask else state.call
 
 
 class Verdict(IntEnum):
@@ -101,16 +56,20 @@ class Judgment:
     """The combined judgment of several gates.
 
     call: the call in its current form.
+    agent: the agent that makes the call: the gate's own agent, or a sub-agent below it.
     verdict, reason: the strictest verdict, and its reason.
     waits: whether the call awaits approval.
     final: the call after the changes of all gates; None before the last gate has judged.
+    below: the agents whose gates judge after this agent's: see `Gate.judging_agents`.
     """
 
     call: ToolCall
+    agent: Loop
     verdict: Verdict = Verdict.NONE
     reason: str = ""
     waits: bool = False
     final: ToolCall | None = None
+    below: Sequence[Gate] = ()
 
     def or_stricter(self, verdict: Verdict, reason: str) -> Self:
         """Return this judgment, with the given verdict if stricter."""
@@ -129,24 +88,36 @@ class Judgment:
         return self.verdict in (Verdict.ASK, Verdict.BROKEN, Verdict.DENY)
 
 
-class Gate(Loop):
+class Gate(Decides):
     """Executes the calls of a turn whose judgment allows them or contains no verdict."""
 
     _judgments: Mapping[str, Judgment] = {}  # by call id, for the calls of this turn
 
     async def judge(self, judgment: Judgment) -> Judgment:
         """Return this gate's judgment, combined with the judgments of the gates after it."""
+        if judgment.below:
+            agent, *below = judgment.below
+            return await agent.judge(replace(judgment, below=below))
         return replace(judgment, final=judgment.call)
+
+    def judging_agents(self) -> Sequence[Gate]:
+        """Return the agents whose gates judge this agent's calls, in the order of changes.
+
+        The gates of a sub-agent's parent change a call before the sub-agent's own gates, and judge
+        it after them.
+        """
+        return [self]
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         judgments = dict[str, Judgment]()
+        first, *below = self.judging_agents()
         for call in calls:
-            judgment = Judgment(call)
+            judgment = Judgment(call, self, below=below)
             # some servers encode arguments twice, as a JSON string: '"{}"'
             with suppress(ToolError):
                 judgment = judgment.with_arguments(parse_arguments(call.arguments))
             try:
-                judgment = validated(await self.judge(judgment))
+                judgment = validated(await first.judge(judgment))
             except (Exception, CancelledError) as error:
                 if isinstance(error, Stop) or was_cancelled(error):
                     raise

@@ -10,6 +10,7 @@ from ..messages import (
     TAGS,
     CallEntry,
     Mark,
+    Record,
     ToolCall,
     ToolMessage,
     frozen,
@@ -22,8 +23,8 @@ from ..transcript import CallState, Conversation
 class NestedCall(ToolCall):
     """A call of a tool by another tool. The model does not see the result."""
 
-    def record_of(self, result: ToolMessage) -> InnerResult:
-        return InnerResult(self.id, result)
+    def record_of(self, record: ToolMessage | CallEntry) -> Record:
+        return InnerResult(self.id, record) if isinstance(record, ToolMessage) else record
 
 
 del TAGS[tag_of(NestedCall)]  # never a record

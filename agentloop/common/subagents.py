@@ -1,18 +1,66 @@
-"""The interface of sub-agents to other modules: their records, and the hooks of their parent.
+"""What other modules know about sub-agents: their records, their calls, and their parent's hooks.
 
-Copy with: history_change.py and its imports.
+Copy with: the core, common/nested.py, common/records.py.
 """
 
-from dataclasses import field
+from __future__ import annotations
+
+from dataclasses import field, replace
 from typing import Literal
 
 from ..history_change import HistoryChange
-from ..messages import JSON, CallEntry, Mark, frozen
+from ..loop import Loop
+from ..messages import (
+    JSON,
+    TAGS,
+    AssistantMessage,
+    CallEntry,
+    Mark,
+    Record,
+    ToolCall,
+    ToolMessage,
+    frozen,
+    tag_of,
+)
+from ..transcript import CallState, Conversation, is_complete
+from .nested import InnerCall
+from .records import from_dict, to_dict
+
+
+@frozen
+class SubAgentCall(ToolCall):
+    """A sub-agent's call, as its parent's log presents it.
+
+    `id` is unique in the parent's log: "a/b" is the call "b" of the sub-agent that the call "a"
+    runs, and `parent_id` is then "a".
+
+    own: the call in the sub-agent's log.
+    runner: the parent's call that runs the sub-agent.
+    agent: the sub-agent's name.
+    """
+
+    own: ToolCall = field(kw_only=True, repr=False)
+    runner: ToolCall = field(kw_only=True, repr=False)
+    agent: str = field(kw_only=True)
+
+    def record_of(self, record: ToolMessage | CallEntry) -> Record:
+        if isinstance(record, ToolMessage):
+            inside = self.own.record_of(replace(record, tool_call_id=self.own.id))
+        else:
+            inside = self.own.record_of(replace(record, call_id=self.own.id))
+        report = SubAgentRecord(self.runner.id, self.agent, to_dict(inside))
+        return self.runner.record_of(report)
+
+
+del TAGS[tag_of(SubAgentCall)]  # never a record
 
 
 @frozen
 class SubAgentRecord(CallEntry):
     """A record of a sub-agent's log, in the log of its parent.
+
+    It changes the states of the sub-agent's calls here as in the sub-agent's own log. The parent's
+    call may start again at any time, because it continues where the sub-agent's records end.
 
     call_id: the parent's call that runs the sub-agent.
     agent: the name of the sub-agent.
@@ -22,9 +70,65 @@ class SubAgentRecord(CallEntry):
     agent: str
     record: JSON = field(hash=False, repr=False)
 
+    def apply(self, conversation: Conversation) -> None:
+        runner = conversation.states.get(self.call_id)
+        if runner is None:
+            return
+        record = from_dict(self.record)
+        about = conversation.states.get(self._id_here(id_of_call(record)))
+        is_over = runner.result and runner.state not in ("running", "pending")
+        if is_over and not (about and about.waits):  # the calls of a deferred call still wait
+            return
+        runner.state = "pending"
+        if isinstance(record, AssistantMessage):
+            for call in record.tool_calls:
+                state = self._add_call(conversation, call, runner, runner)
+                state.state = "pending" if is_complete(record) else "cut_off"
+        elif isinstance(record, InnerCall):
+            if parent := conversation.states.get(self._id_here(record.parent_id)):
+                self._add_call(conversation, record.call, parent, runner)
+        elif about and isinstance(record, ToolMessage):
+            about.end(replace(record, tool_call_id=about.call.id))
+        elif about and isinstance(record, CallEntry):
+            replace(record, call_id=about.call.id).apply(conversation)
+
+    def _id_here(self, call_id: str) -> str:
+        return f"{self.call_id}/{call_id}"
+
+    def _add_call(
+        self, conversation: Conversation, call: ToolCall, parent: CallState, runner: CallState
+    ) -> CallState:
+        """Add a call of the sub-agent to the calls that `parent` made."""
+        call_id = self._id_here(call.id)
+        presented = SubAgentCall(
+            *(call_id, call.name, call.arguments, parent.call.id),
+            own=call,
+            runner=runner.call,
+            agent=self.agent,
+        )
+        conversation.states[call_id] = state = CallState(presented)
+        parent.inner += (state,)
+        return state
+
     def after_change(self, change: HistoryChange) -> Mark | None:
         texts = {str(self.record.get(name)) for name in ("content", "text")}
         return None if texts & change.deleted_texts else CallEntry.after_change(self, change)
+
+
+def id_of_call(record: Record) -> str:
+    """Return the id of the call that a result or a log entry is about, or ""."""
+    if isinstance(record, ToolMessage):
+        return record.tool_call_id
+    return record.call_id if isinstance(record, CallEntry) else ""
+
+
+class RunsBelow(Loop):
+    """An agent that runs in a call of its parent.
+
+    parent: the agent whose tool runs this agent.
+    """
+
+    parent: Loop
 
 
 class FiresHooks:

@@ -1,6 +1,7 @@
 """Approval of tool calls: by rule, by mode, or by a human reviewer.
 
-Copy with: the core, common/gate.py.
+Copy with: the core, common/decides.py, common/gate.py, common/nested.py, common/records.py,
+common/review.py, common/subagents.py.
 
     class MyAgent(Approval, Session, Agent):
         approval_rules = [Rule("allow", "bash", {"command": "git status*"}), Rule("deny", "drop_*")]
@@ -27,7 +28,10 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, PositiveFloat
 from pydantic_core import to_jsonable_python
 
-from ..common.gate import Ask, Decision, Gate, Judgment, Verdict, asked
+from ..common.decides import DECIDED
+from ..common.gate import Gate, Judgment, Verdict
+from ..common.review import Ask, Decision, asked
+from ..common.subagents import RunsBelow
 from ..errors import ToolError
 from ..loop import Request
 from ..messages import (
@@ -54,7 +58,6 @@ PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")
 DEFERRED = (
     "Not run: this call awaits approval. The outcome will be in a later message. Do not repeat it."
 )
-DECIDED = "A call that awaited approval was decided."
 OUTCOME = "The outcome of a call that awaited approval:"
 
 
@@ -194,32 +197,14 @@ class Approval(Gate):
         """Return the deferred calls without a decision. They survive a restart, but not a fork."""
         return tuple(asked(state) for state in self._deferrals(decided=False))
 
-    def decide(
-        self, call_id: str, verdict: Literal["allow", "deny"], note: str = "", *, by: str = "user"
-    ) -> None:
-        """Allow or deny a call that awaits approval; `run()` then continues.
-
-        note: the reason, recorded in the log; for "deny" it is also shown to the model.
-        by: who decided, for the log.
-
-        Raises ValueError if the call does not await approval, and AgentBusy during a run.
-        """
-        self.refuse_if_busy()
-        deferred = [call.id for call in self.deferred]
-        if call_id not in deferred and self.waiting_call(call_id).newest(Ask) is None:
-            raise ValueError(
-                f"call {call_id!r} does not require approval: use agent.answer() or run()"
-            )
-        if verdict not in ("allow", "deny"):
-            raise ValueError(
-                f"invalid verdict {verdict!r} for call {call_id!r}: use 'allow' or 'deny'"
-            )
+    def state_to_decide(self, call_id: str) -> CallState:
+        if call_id not in [call.id for call in self.deferred]:
+            return super().state_to_decide(call_id)
         state = self.conversation.states[call_id]
-        if call_id in deferred and state.result is None:  # the run ended between both records
+        if state.result is None:  # the run ended between both records
             result = state.call.answer(DEFERRED, is_error=True)
             self.record(state.call.record_of(result))
-        self.record(Decision(call_id, verdict == "allow", note, by))
-        self._announce_decision()
+        return state
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Approve this tool's calls from now on, until its definition changes.
@@ -279,7 +264,7 @@ class Approval(Gate):
     async def judge(self, judgment: Judgment) -> Judgment:
         judgment = await super().judge(judgment)  # a hook may change the call
         try:
-            tool = self.tool(judgment.call)
+            tool = judgment.agent.tool(judgment.call)
             validated = tool.validate(judgment.call.arguments)
         except ToolError as error:
             return judgment.or_stricter(Verdict.INVALID, str(error))
@@ -306,19 +291,20 @@ class Approval(Gate):
 
         If none applies, the returned judgment is waiting.
         """
-        call = judgment.call
-        state = self.conversation.state_of(call)
+        call, agent = judgment.call, judgment.agent
+        state = agent.conversation.state_of(call)
         decision = state.newest(Decision)
         if decision and asked(state) == call and state.state in ("pending", "denied"):
             return decided(judgment, decision)  # not requested again, and not started, since
         if self.fold(Consent).allows(tool, arguments):
-            return replace(judgment, verdict=Verdict.ALLOW)
-        self.record(Ask(call.id, judgment.reason, call.name, call.arguments))
+            return replace(judgment, verdict=Verdict.ALLOW, waits=False)
+        if not judgment.waits:  # otherwise a sub-agent's own gate has recorded the request
+            agent.record(Ask(call.id, judgment.reason, call.name, call.arguments))
         if self.approval_callback is None:
-            if self.defer_approval and not tool.external:
+            if self.defer_approval and not (tool.external or isinstance(agent, RunsBelow)):
                 self.record(Deferred(call.id))
                 return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
-            is_open = call.id in self.conversation.states and not state.result
+            is_open = call.id in agent.conversation.states and not state.result
             return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
         work = call_function(self.approval_callback, call, judgment.reason)
         try:
@@ -328,7 +314,7 @@ class Approval(Gate):
             raise
         note = answer if isinstance(answer, str) else ""
         decision = Decision(call.id, answer is True, note, "callback")
-        self.record(decision)
+        agent.record(decision)
         return decided(judgment, decision)
 
 
@@ -393,7 +379,7 @@ def has_fixed_arguments(tool: Tool) -> bool:
 def decided(judgment: Judgment, decision: Decision) -> Judgment:
     """Return the judgment with a decision applied."""
     verdict = Verdict.ALLOW if decision.allowed else Verdict.DENY
-    return replace(judgment, verdict=verdict, reason=decision.reason)
+    return replace(judgment, verdict=verdict, reason=decision.reason, waits=False)
 
 
 def matches(

@@ -1,6 +1,7 @@
 """Hooks: functions that run before and after prompts, model requests, tools and results.
 
-Copy with: the core, common/gate.py, common/subagents.py, common/summary.py.
+Copy with: the core, common/decides.py, common/gate.py, common/nested.py, common/records.py,
+common/review.py, common/subagents.py, common/summary.py.
 
     class MyAgent(Hooks, Approval, Agent): ...             # in any order
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from ..common.nested import InnerCall, InnerResult
+from ..common.nested import InnerCall, InnerResult, NestedCall
 from ..errors import ToolError
 from ..events import events_of
 from ..loop import Loop
@@ -129,7 +129,8 @@ class Caller:
     @cached_property  # most tools make no calls
     def _earlier(self) -> list[ToolCall]:
         """Return the unmatched calls of earlier executions."""
-        return [inner.call for inner in self.agent.conversation.state_of(self.outer).inner]
+        made = [inner.call for inner in self.agent.conversation.state_of(self.outer).inner]
+        return [call for call in made if isinstance(call, NestedCall)]  # not a sub-agent's
 
     @cached_property
     def _slots(self) -> dict[bool, asyncio.Semaphore]:
@@ -166,7 +167,7 @@ class Caller:
         """Execute a nested call if permitted. Return its result or the run-ending exception."""
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
-            if state.waits or (tool.idempotent and state.result is None):
+            if state.waits or (tool.resumes and state.result is None):
                 ended = await capture(self.run_calls([call]))
                 if isinstance(ended, Result):
                     ended = TaskComplete(ended.text, ended.value)

@@ -1,17 +1,27 @@
-"""Sub-agents as tools: a separate log per sub-agent, and immediate accounting of its usage.
+"""Sub-agents as tools: each has its own log, and its usage counts for its parent at once.
 
-Copy with: the core, common/records.py, common/subagents.py.
+Copy with: the core, common/decides.py, common/gate.py, common/nested.py, common/records.py,
+common/review.py, common/subagents.py.
 
     researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and name the source.")
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
 
-Every call runs a fork of the sub-agent with an empty log, so that calls can run concurrently. A
-sub-agent's requests pass through its parent's `call_model`, so the parent's limits apply. After
-every request, the parent records a `SideRequest` with the number of tool calls in the reply. The
-parent's log also contains all records of a sub-agent, as a `SubAgentRecord` each. Cancelling a
-parent cancels its sub-agents. Approval checks (`Approval`, hooks) apply to a sub-agent only if its
-own class includes the mixins. Only the sub-agent's own `approval_callback` can answer the approval
-requests of a sub-agent.
+Each call runs a fork of the sub-agent that starts with an empty log, so calls can run concurrently.
+Cancelling a parent cancels its sub-agents. A sub-agent works under its parent's rules:
+
+- Its requests pass through its parent's `call_model`, so the parent's limits apply. After every
+  request, the parent records a `SideRequest` with the usage and the number of tool calls.
+- Its calls are judged by its parent's gates (`Approval`, `Hooks`), and by its own if it has any.
+
+If a sub-agent asks for approval, or asks the user, its parent's run ends like the sub-agent's, and
+the parent's `pending` lists the sub-agent's call. Decide or answer on the parent; `run()` then
+continues the sub-agent. This works at any depth, and in another process if the parent has a
+session, because the parent's log contains each record of a sub-agent, as a `SubAgentRecord`. It's
+also how a sub-agent continues after its process was killed: nothing that has run is repeated.
+
+    result = await agent.run("Tidy up.")                 # "needs_approval"
+    agent.decide(result.pending[0].id, "allow")          # the call of a sub-agent
+    result = await agent.run()
 
     class Boss(SubAgents, Agent):      # defaults without `SubAgents`: 4 at a time, 3 levels
         max_sub_agents = 8
@@ -20,7 +30,7 @@ requests of a sub-agent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Annotated, cast
@@ -28,28 +38,39 @@ from weakref import WeakValueDictionary
 
 from pydantic import PositiveInt
 
-from ..common.records import to_dict
-from ..common.subagents import FiresHooks, SubAgentRecord
+from ..common.gate import Gate
+from ..common.records import from_dict, to_dict
+from ..common.subagents import FiresHooks, RunsBelow, SubAgentRecord
+from ..content import describe_error
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..events import Event, SubAgentEvent
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, SideRequest, ToolCall
-from ..run import ANSWERED
-from ..tools import Tool, tool
+from ..messages import AssistantMessage, Record, Result, RunEnd, SideRequest, Stop, ToolCall
+from ..run import ANSWERED, can_continue
+from ..tools import FunctionTool, Tool
+from ..transcript import with_calls_made
 
 Parent = Annotated[Loop, Depends(current_agent)]
-HOW_TO_APPROVE = "set an approval_callback, or approval_rules that allow the call, on the sub-agent"
 Call = Annotated[ToolCall, Depends(current_call)]
+ASKING = ("needs_approval", "needs_answer")  # stop reasons of a sub-agent that continues later
 
 
 def as_tool(agent: Loop, name: str, description: str) -> Tool:
-    """Return a tool that runs a fork of an agent on a prompt and returns the answer."""
+    """Make a tool that runs a fork of an agent on a prompt and returns its answer."""
 
     async def ask(prompt: str, parent: Parent, call: Call) -> str:
         return await run_sub_agent(agent, prompt, name, parent, call)
 
-    return tool(description, name=name)(ask)
+    return SubAgentTool(ask, description, name=name)
+
+
+class SubAgentTool(FunctionTool[..., Awaitable[str]]):
+    """A tool that runs a sub-agent. An interrupted call continues the sub-agent."""
+
+    @property
+    def resumes(self) -> bool:
+        return True
 
 
 class SubAgents(Loop):
@@ -65,7 +86,11 @@ class SubAgents(Loop):
 
 
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
-    """Run a fork of `agent` on a prompt; return the answer. Raises ToolError without an answer."""
+    """Run a fork of `agent` on a prompt, or continue it; return its answer.
+
+    Raises Stop if it asks for approval or asks the user, and ToolError if it ends without an
+    answer.
+    """
     caps = parent if isinstance(parent, SubAgents) else SubAgents
     depth, deepest = 1, caps.max_sub_agent_depth
     if isinstance(parent, SubAgent):
@@ -87,45 +112,72 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
         listeners.append(pass_on)
     child = agent.fork(
         at=0,
-        cls=sub_agent_class(cls),
+        cls=sub_agent_class(cls, is_judged=bool(gates_of(parent))),
         parent=parent,
         depth=depth,
         deepest=deepest,
         report=report,
         listeners=listeners,
     )
+    for record in earlier_records(parent, call):
+        child.log.append(record)
     hooks = parent if isinstance(parent, FiresHooks) else None
     async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.max_sub_agents)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         try:
-            result = await child.run(prompt)
+            result = await start_or_continue(child, prompt)
+        except Exception as error:
+            if parent.on_tool_error == "raise" or not parent.conversation.state_of(call).inner:
+                raise
+            problem = describe_error(error)
+        else:
+            if result.stop_reason in ANSWERED:
+                return result.text
+            if result.stop_reason in ASKING:
+                raise Stop(result.stop_reason)
+            problem = f"{name} ended without an answer: {result.stop_reason}. {result.text}"
         finally:
             if hooks:
                 await hooks.fire_hooks("SubagentStop", {"agent_type": name})
-    if result.stop_reason in ANSWERED:
-        return str(result)
-    problem = result.text
-    if result.stop_reason == "needs_approval":
-        names = ", ".join(call.name for call in result.pending)
-        problem = f"Approval is required for {names}: {HOW_TO_APPROVE}. {problem}"
-    raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {problem}")
+    raise ToolError(with_calls_made(parent.conversation.state_of(call), problem))
+
+
+async def start_or_continue(child: Loop, prompt: str) -> Result:
+    """Run a sub-agent whose log may contain records of earlier executions of the same call."""
+    if not child.messages:
+        return await child.run(prompt)
+    if can_continue(child.messages):
+        return await child.run()
+    end = child.log[-1]
+    if isinstance(end, RunEnd):
+        return Result(end.text, stop_reason=end.stop_reason)
+    return Result(child.messages[-1].text)  # killed between the answer and the end of the run
+
+
+def earlier_records(parent: Loop, call: ToolCall) -> list[Record]:
+    """Return the records of the sub-agent that earlier executions of a call have run."""
+    records = list[Record]()
+    for record in reversed(parent.log):
+        if isinstance(record, SubAgentRecord) and record.call_id == call.id:
+            records.append(from_dict(record.record))
+        elif isinstance(record, AssistantMessage) and call in record.tool_calls:
+            break
+    return records[::-1]
 
 
 # Enforces `max_sub_agents`, by `id(parent)`. Entries exist while a sub-agent runs or waits.
 _slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 
-class SubAgent(Loop):
+class SubAgent(RunsBelow):
     """Sends requests through the parent's `call_model`, and records everything in the parent.
 
-    parent: the agent whose tool runs this sub-agent.
     depth: number of agents above this one.
     deepest: maximum number of levels.
     report: records a record of this agent in the parent's log.
     """
 
-    parent: Loop
     depth: int
     deepest: int
     report: Callable[[Record], None]
@@ -143,10 +195,24 @@ class SubAgent(Loop):
         return reply
 
 
+class JudgedSubAgent(SubAgent, Gate):
+    """A sub-agent whose calls the gates of the agents above it judge, too."""
+
+    def judging_agents(self) -> Sequence[Gate]:
+        return gates_of(self)
+
+
+def gates_of(agent: Loop) -> list[Gate]:
+    """Return the agents with gates, from the root agent to this agent."""
+    gates = gates_of(agent.parent) if isinstance(agent, SubAgent) else []
+    return [*gates, agent] if isinstance(agent, Gate) else gates
+
+
 @cache
-def sub_agent_class(cls: type) -> type[SubAgent]:
+def sub_agent_class(cls: type, *, is_judged: bool) -> type[SubAgent]:
     """Return a subclass with `SubAgent` before the base `Loop`, to intercept all requests."""
-    bases = (SubAgent,) if cls is Loop else (cls, SubAgent)
+    below = JudgedSubAgent if is_judged else SubAgent
+    bases = (below,) if cls is Loop else (cls, below)
     return cast(type[SubAgent], type(cls.__name__, bases, {}))
 
 

@@ -35,7 +35,7 @@ from agentloop import (
     call,
     tool,
 )
-from agentloop.common.gate import Ask, Decision
+from agentloop.common.review import Ask, Decision
 from agentloop.events import (
     Delta,
     Event,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Loop, ScriptedModel
-from agentloop.common.gate import Ask, Decision
 from agentloop.common.model_info import CacheRules
 from agentloop.common.nested import InnerCall, InnerResult
+from agentloop.common.review import Ask, Decision
 from agentloop.common.summary import Summary
 from agentloop.messages import (
     AssistantMessage,

@@ -50,7 +50,7 @@ from agentloop import (
     tool,
     validate_messages,
 )
-from agentloop.common.gate import Ask
+from agentloop.common.review import Ask
 from agentloop.errors import ModelError
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import EMPTY_REPLY, OUT_OF_TURNS

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, tool
-from agentloop.common.gate import Decision
 from agentloop.common.records import dump_record, from_dict, load_record, to_dict
+from agentloop.common.review import Decision
 from agentloop.common.summary import Summary
 from agentloop.messages import (
     TAGS,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Loop, ScriptedModel
-from agentloop.common.gate import Ask, Decision, asked
 from agentloop.common.records import dump_record, load_record
+from agentloop.common.review import Ask, Decision, asked
 from agentloop.common.summary import SUMMARY_INTRO, Summary
 from agentloop.messages import (
     AssistantMessage,

@@ -21,7 +21,7 @@ from agentloop import (
     read_log,
     view,
 )
-from agentloop.common.gate import Decision
+from agentloop.common.review import Decision
 from agentloop.messages import RunEnd, Unknown
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.transcript import Conversation

@@ -15,7 +15,7 @@ import pytest
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
 from agentloop import Agent, AgentBusy, Depends, ScriptedModel, Session, ToolCall, ToolError, tool
-from agentloop.common.gate import Ask, Decision
+from agentloop.common.review import Ask, Decision
 from agentloop.depends import current_call
 from agentloop.messages import ToolStart
 from agentloop.mixins.approval import Approval, Rule

@@ -20,8 +20,8 @@ import pytest
 import agentloop.common.store as store_module
 import agentloop.mixins.session as session_module
 from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate_messages
-from agentloop.common.gate import Decision
 from agentloop.common.records import dump_record, load_record
+from agentloop.common.review import Decision
 from agentloop.common.store import HEADER, read_log, session_path
 from agentloop.errors import SessionLocked
 from agentloop.messages import (

@@ -25,7 +25,6 @@ from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import answer_text, ask_user, question_text
-from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
@@ -312,14 +311,6 @@ async def test_a_cancelled_run_keeps_its_pending_question():
     agent.answer(question.id, "two")
     assert (await agent.run()).text == "ok"
     assert results(agent)[0] == "two"
-
-
-async def test_a_sub_agent_that_asks_a_question_ends_without_an_answer():
-    helper = Agent(llm=ScriptedModel(ASK), tools=[ask_user])
-    ask = as_tool(helper, "helper", "Helps.")
-    agent = Agent(llm=ScriptedModel(call("helper", prompt="go"), "ok"), tools=[ask])
-    assert (await agent.run("go")).text == "ok"
-    assert "needs_answer" in results(agent)[0]
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)

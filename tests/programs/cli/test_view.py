@@ -38,9 +38,9 @@ from agentloop import (
 )
 from agentloop.cli.main import main
 from agentloop.cli.view import data_of, logs_of, page_of
-from agentloop.common.gate import Ask, Decision
 from agentloop.common.nested import InnerCall, InnerResult
 from agentloop.common.prices import genai_price
+from agentloop.common.review import Ask, Decision
 from agentloop.common.store import read_log
 from agentloop.common.subagents import SubAgentRecord
 from agentloop.content import describe_error

@@ -17,7 +17,7 @@ from agentloop import (
     current_agent,
     tool,
 )
-from agentloop.common.gate import Decision
+from agentloop.common.review import Decision
 from agentloop.common.store import read_log
 from agentloop.events import TextEvent
 from agentloop.models.scripted import call
