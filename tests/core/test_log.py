@@ -274,3 +274,12 @@ def test_a_session_in_a_database_replaces_its_records_too(tmp_path):
         assert [message.text for message in agent.messages] == ["ok"]
         assert not [record for record in agent.log if isinstance(record, ToolMessage)]
     database.db.close()
+
+
+def test_a_log_equals_a_sequence_of_the_same_records_and_nothing_else():
+    agent = Agent(llm=ScriptedModel("ok"))
+    agent.run_sync("a")
+    assert agent.log == [*agent.log]
+    assert agent.log == tuple(agent.log)
+    assert agent.log != [UserMessage("b")]
+    assert agent.log != 5

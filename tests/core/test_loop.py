@@ -1262,6 +1262,22 @@ async def test_an_external_call_awaits_and_accepts_one_answer():
     assert shown(llm.requests[1]) == ["x", "", '{"by":"Ada"}']
 
 
+async def test_nothing_is_answered_during_a_run():
+    @tool("Sign", external=True)
+    async def sign() -> None: ...
+
+    async def too_early(messages, tools):
+        with pytest.raises(AgentBusy):
+            agent.answer(waiting.id, "yes")
+        return "wait"
+
+    agent = Loop(llm=ScriptedModel(call("sign"), too_early), tools=[sign])
+    await agent.run("x")
+    [waiting] = agent.pending
+    assert (await agent.run("Are you there?")).text == "wait"
+    assert "yes" not in [message.text for message in agent.messages]
+
+
 def test_answer_rejects_a_call_that_awaits_approval():
     agent = Loop(llm=ScriptedModel())
     agent.record(AssistantMessage(tool_calls=(ToolCall("1", "pay"),)))

@@ -215,6 +215,29 @@ async def test_a_tool_cannot_catch_the_end_of_the_run(raised, stop_reason, text)
     assert (await agent.run("next")).text == "ok"
 
 
+async def test_a_nested_call_that_ends_the_run_waits_for_the_calls_beside_it():
+    ran = []
+
+    @tool("End")
+    async def end() -> None:
+        raise Stop("mine")
+
+    @tool("Work")
+    async def work() -> str:
+        await asyncio.sleep(0.01)
+        ran.append("work")
+        return "worked"
+
+    @tool("Outer")
+    async def outer(agent: Caller) -> None:
+        await asyncio.gather(agent.call(work), agent.call(end))
+
+    agent = Agent(llm=ScriptedModel(call("outer")), tools=[end, work, outer])
+    assert (await agent.run("go")).stop_reason == "mine"
+    assert ran == ["work"]
+    assert "worked" in [r.result.text for r in agent.log if isinstance(r, InnerResult)]
+
+
 async def test_an_error_of_a_nested_call_ends_the_run_with_on_tool_error_raise():
     @tool("Fail")
     async def fail() -> None:

@@ -1,0 +1,71 @@
+"""Waiting: tasks that end late, and tools that block the event loop."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from agentloop import Agent, ScriptedModel, call, tool, waiting
+from agentloop.waiting import cancel_and_wait
+
+
+async def test_a_task_that_outlives_the_wait_is_cancelled_a_second_time(caplog):
+    cancellations = []
+
+    async def stubborn():
+        while len(cancellations) < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancellations.append("cancelled")
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    assert not await cancel_and_wait([task], 0.01)
+    await asyncio.wait_for(task, 5)
+    assert len(cancellations) == 2
+    assert "did not stop" in caplog.text
+
+
+async def test_a_task_that_ends_in_time_is_cancelled_once(caplog):
+    cancellations = []
+
+    async def cleans_up():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancellations.append("cancelled")
+            await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(cleans_up())
+    await asyncio.sleep(0)
+    assert not await cancel_and_wait([task], 5)
+    assert task.done()
+    assert cancellations == ["cancelled"]
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("blocks", "limit", "warns"),
+    [(True, 0.01, True), (True, 5.0, False), (False, 0.01, False)],
+    ids=["blocks for long", "blocks briefly", "waits"],
+)
+async def test_only_a_tool_that_blocks_the_event_loop_for_long_is_reported(
+    blocks, limit, warns, monkeypatch, caplog
+):
+    monkeypatch.setattr(waiting, "MAX_BLOCKED", limit)
+    caplog.set_level(logging.WARNING, "agentloop")
+
+    @tool("Work")
+    async def work() -> str:
+        if blocks:
+            time.sleep(0.05)
+        else:
+            await asyncio.sleep(0.05)
+        return "worked"
+
+    agent = Agent(llm=ScriptedModel(call("work"), "Done."), tools=[work])
+    await agent.query("Go.")
+    assert agent.messages[2].text == "worked"
+    assert ("tool work blocks" in caplog.text) == warns
