@@ -272,7 +272,7 @@ async def test_a_nested_call_may_run_a_sub_agent():
         return await agent.call("help", prompt="do it")
 
     agent = Agent(
-        llm=ScriptedModel(call("outer"), "ok"), tools=[outer, as_tool(helper, "help", "")]
+        llm=ScriptedModel(call("outer"), "ok"), tools=[outer, as_tool(helper, "help", "Help")]
     )
     await agent.run("go")
     assert results(agent) == ["sub answer"]
