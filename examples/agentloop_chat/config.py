@@ -24,6 +24,7 @@ from agentloop.models.http import HTTPModel
 
 Provider: TypeAlias = Literal["openai", "anthropic", "google"]
 LocalModel: TypeAlias = tuple[str, str]  # URL and name
+Pick: TypeAlias = Callable[..., Any]  # asks the user to select one of the `options`
 
 DEFAULT_MODELS = {
     "openai": "gpt-5-mini",
@@ -148,7 +149,7 @@ def configured_provider(config: Config) -> Provider | None:
     return next((KEYS[key] for key in KEYS if os.environ.get(key)), None)
 
 
-def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTPModel, str | None]:
+def choose(config: Config, pick: Pick | None = None) -> tuple[HTTPModel, str | None]:
     """Return the model and its host. Raises ValueError if no provider is configured.
 
     pick: prompts the user to select an option. Without a configured model, the user selects a model
@@ -165,7 +166,7 @@ def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTP
     return llm, urlsplit(llm.base_url or "").hostname
 
 
-def select_model(pick: Callable[..., Any] | None) -> LocalModel | None:
+def select_model(pick: Pick | None) -> LocalModel | None:
     """Let the user select a model of a local server, and save the selection."""
     if not pick or not (offered := local_models()):
         return None

@@ -43,7 +43,7 @@ from agentloop.toolkits.mcp import mcp_servers
 from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
 
 from .coding_agent import CodingAgent
-from .config import config_folder
+from .config import Pick, config_folder
 from .mcp_questions import AskingTool
 from .memory import memory_files
 from .prompt_input import is_prompt, typed, with_files
@@ -85,6 +85,8 @@ class Chat:
     A method `do_x` implements the command /x, and its docstring is the help text. Its parameter, if
     it has one, is the text after the command.
     """
+
+    pick: Pick | None = None  # asks the user to select an option; None if there's no user
 
     def __init__(
         self,
@@ -191,6 +193,10 @@ class Chat:
     def show(self, event: events.Event) -> None:
         """Display an event."""
         self.printer(event)
+
+    async def talk(self, prompt: str, typed: str) -> Result | None:
+        """Answer a prompt. A chat in a terminal then answers further input."""
+        return await self.reply(prompt, typed)
 
     async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
         """Answer a prompt, displaying the answer incrementally. None continues an interrupted run.
@@ -357,8 +363,8 @@ class Chat:
 
     async def do_model(self, rest: str) -> None:
         """switch to the model NAME of the same provider"""
-        old: Any = self.agent.llm
-        if rest:
+        old = self.agent.llm
+        if rest and isinstance(old, HTTPModel):
             self.agent.llm = self.settings["llm"] = type(old)(rest, base_url=old.base_url)
             self.window = self.configured_window or context_window(rest) or UNKNOWN_WINDOW
             compaction = CompactionConfig(context_window=self.window)

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agentloop import Result, SessionLocked, TextEvent, Tool, events
 from agentloop.cli.terminal import BOLD, DIM, RED, Terminal, plain, safe
@@ -20,7 +19,7 @@ from agentloop.models.http import HTTPModel
 from agentloop.toolkits.skills import discover_skills
 
 from .coding_agent import reader
-from .config import WAYS, Config, choose, configured, load_tools
+from .config import WAYS, Config, Pick, choose, configured, load_tools
 from .conversation import Chat
 from .sessions import described, free_names, sessions_of
 from .web_fetch import web_fetch
@@ -85,9 +84,7 @@ def main(options: argparse.Namespace) -> int:
             conversation.printer = print_json
         elif not on_screen:
             conversation.printer = partial(print_steps, terminal)
-        work = partial(conversation.reply, prompt, typed)
-        if is_chat:
-            work = partial(conversation.talk, typed)
+        work = partial(conversation.talk, prompt, typed)
         result = conversation.runner.run(with_servers(conversation, config.mcp, work))
         if options.json:
             print_error(conversation.error)
@@ -99,13 +96,12 @@ def main(options: argparse.Namespace) -> int:
 
 def open_conversation(
     options: argparse.Namespace, config: Config, terminal: Terminal, is_chat: bool
-) -> Any:
+) -> Chat:
     """Start or continue a conversation with the configured model, and display where it works."""
     here = Path.cwd()
-    kind: Any = load_screen() if is_chat else Chat
-    pick = kind.pick if is_chat else None
-    names = session_names(options, here, pick)
-    llm, where = choose(config, pick)
+    kind = load_screen() if is_chat else Chat
+    names = session_names(options, here, kind.pick)
+    llm, where = choose(config, kind.pick)
     start = partial(
         kind,
         llm,
@@ -130,9 +126,9 @@ def open_conversation(
     return conversation
 
 
-def farewell(conversation: Any, is_chat: bool) -> str:
+def farewell(conversation: Chat, is_chat: bool) -> str:
     """Return the cost of a conversation, and the command that continues a chat."""
-    text: str = conversation.usage()
+    text = conversation.usage()
     if is_chat and conversation.agent.session:
         text += f". Continue: agentloop --session {conversation.agent.session}"
     return text
@@ -162,7 +158,7 @@ def print_steps(terminal: Terminal, event: events.Event) -> None:
         terminal.show(event)
 
 
-def load_screen() -> Any:
+def load_screen() -> type[Chat]:
     """Return the class of a chat in a terminal, which requires the extra `chat`."""
     try:
         from .screen import Screen
@@ -172,7 +168,7 @@ def load_screen() -> Any:
 
 
 def session_names(
-    options: argparse.Namespace, here: Path, pick: Callable[..., str] | None
+    options: argparse.Namespace, here: Path, pick: Pick | None
 ) -> Sequence[str | None]:
     """Return the names of the sessions to try, in order; None stands for no name.
 
@@ -199,7 +195,7 @@ def tools_of(config: Config, llm: HTTPModel, here: Path) -> list[Tool]:
     return tools
 
 
-def start_unnamed(start: Callable[..., Any], here: Path, terminal: Terminal) -> Any:
+def start_unnamed(start: Callable[..., Chat], here: Path, terminal: Terminal) -> Chat:
     """Start a chat with a new session, or without a session if no file can be written."""
     try:
         return start_first(free_names(here), start)
@@ -208,7 +204,7 @@ def start_unnamed(start: Callable[..., Any], here: Path, terminal: Terminal) -> 
         return start(session=None)
 
 
-def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
+def start_first(names: Iterable[str | None], start: Callable[..., Chat]) -> Chat:
     """Start a conversation with the first session that is not open elsewhere.
 
     Raises SessionLocked if all sessions are open elsewhere.
@@ -223,7 +219,7 @@ def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
 
 
 async def with_servers(
-    conversation: Any, mcp: str | None, work: Callable[[], Awaitable[Result | None]]
+    conversation: Chat, mcp: str | None, work: Callable[[], Awaitable[Result | None]]
 ) -> Result | None:
     """Start the MCP servers of a file, do the work, and stop the servers."""
     async with AsyncExitStack() as resources:

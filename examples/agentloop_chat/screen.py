@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from select import select
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 from prompt_toolkit import PromptSession
@@ -38,10 +37,12 @@ from agentloop import Result, ToolCall
 from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
+from .config import Pick
 from .prompt_input import NAMED, Pastes, is_image, named_files
 from .rendering import RenderedChat, last_lines
 from .sessions import is_cut_off, sessions_of
 from .standing_approvals import Always
+from .wrapped_rows import RowRenderer
 
 HISTORY = "~/.agentloop/history"  # next to the sessions
 INTERRUPTED = "The run was interrupted. Press Enter to continue."
@@ -52,12 +53,9 @@ EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 LONG_RUN = 10.0  # seconds of a run whose end rings
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
 REDRAW_PAUSE = 40  # pause between redraws, in multiples of the duration of rendering
-# Variables set by terminals that truncate rows when they become narrower, instead of wrapping rows
-TRUNCATING = ("XTERM_VERSION", "STY")
 TYPED_AHEAD = 20  # number of keys that a user may type while the chat is busy
 PASTE_GAP = 0.1  # maximum seconds between two parts of an unmarked paste
 MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds
-RESIZE_PAUSE = 0.3  # seconds without a change that end a series of resizes; tmux reports after 0.25
 KEYS = """\
 Ctrl-D    exit (also: Ctrl-C twice)
 !COMMAND  run a shell command, and add its output to the conversation
@@ -82,7 +80,7 @@ class Screen(RenderedChat):
     asking: a future for the answer to an approval request.
     """
 
-    pick = staticmethod(choice)
+    pick: Pick = staticmethod(choice)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -98,7 +96,6 @@ class Screen(RenderedChat):
         self.is_pasted = False  # whether the prompt contains an unmarked paste
         self.is_sent_at_once = False  # whether Enter arrived together with the text
         self.render_seconds = 0.0  # duration of rendering the live area
-        self.last_width = self.terminal.width  # of the drawn rows
         # times of the question's display, and of the first key of the text in the prompt, or 0
         self.asked_at = self.typed_at = 0.0
         self.commands = {
@@ -125,20 +122,14 @@ class Screen(RenderedChat):
         self.app.layout = Layout(layout, self.session.layout.current_window)
         self.buffer = self.session.default_buffer
         self.buffer.on_text_changed += self.begin_text
-        self.renderer = self.app.renderer
-        self.erase_rows = self.renderer.erase
-        vars(self.renderer)["erase"] = self.erase
+        self.app.renderer = RowRenderer(self.app)
 
-    async def talk(self, first: str) -> None:
+    async def talk(self, prompt: str, typed: str) -> None:
         """Answer the first message, unless empty, and further input until the user exits."""
-        output = self.session.output
-        # prompt_toolkit disables bracketed paste during every print, which would split pastes into
-        # lines
-        vars(output)["disable_bracketed_paste"] = output.flush
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
         await self.greet()
         with patch_stdout(raw=True):
-            self.begin(self.open(first))
+            self.begin(self.open(prompt))
             ticks = asyncio.ensure_future(self.tick())
             self.prompting = asyncio.ensure_future(self.read())
             try:
@@ -149,9 +140,8 @@ class Screen(RenderedChat):
                 if self.work:
                     self.stop()
                     await asyncio.wait([self.work])
-                del vars(output)["disable_bracketed_paste"]
-                output.disable_bracketed_paste()
-                output.flush()
+                self.session.output.disable_bracketed_paste()
+                self.session.output.flush()
 
     async def open(self, first: str) -> None:
         """Answer the first message, unless empty.
@@ -180,29 +170,6 @@ class Screen(RenderedChat):
                 self.status, _ = await self.meter()
                 self.app.invalidate()
             await asyncio.sleep(min(max(REDRAW_PAUSE * self.render_seconds, MIN_PAUSE), MAX_PAUSE))
-
-    def erase(self, **options: Any) -> None:
-        """Erase the prompt and the live area, whose rows a narrower terminal has wrapped.
-
-        Each row is erased separately: tmux preserves rows if all of them are erased at once.
-        """
-        drawn, output = self.renderer.last_rendered_screen, self.session.output
-        if drawn and not any(map(os.environ.get, TRUNCATING)):
-            # the terminal would process the next change before the output for the current width
-            while (width := self.terminal.width) != self.last_width:
-                self.last_width = width
-                sleep(RESIZE_PAUSE)
-            cursor = drawn.get_cursor_position(self.app.layout.current_window)
-            rows = cursor.x // width
-            for row in [drawn.data_buffer[y] for y in range(cursor.y)]:
-                used = (x for x in row if row[x].char != " " or "bg:" in row[x].style)
-                rows += max(used, default=0) // width + 1
-            output.write_raw("\r")
-            for _ in range(rows):
-                output.erase_end_of_line()
-                output.cursor_up(1)
-            output.cursor_down(cursor.y)
-        self.erase_rows(**options)
 
     def below(self) -> StyleAndTextTuples:
         """Return the live area in few fragments. ANSI creates a fragment per character."""

@@ -195,7 +195,8 @@ def test_hostile_control_characters_do_not_reach_the_terminal(chat):
     screen.enter("again", "failed: 400: ")
     raw = screen.raw.read_text("utf-8", "replace")
     ours = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]|\x1b[=>()][B0]?|\r+\n|\r|\x1b\[>4;\d+m", "", raw)
-    assert not re.findall("[\x00-\x07\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", ours)
+    assert ours.count("\a") == 2, "the bell at both questions"
+    assert not re.findall("[\x00-\x06\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", ours)
     assert "]52;" in ours  # escaped
     assert "\x1b]52" not in raw
 
