@@ -1,8 +1,8 @@
 """Terminal output: text with escaped control characters, and the events of a run as plain lines.
 
 Text from a model, a tool, a file or a server may contain control sequences that move the cursor,
-set the clipboard, or change the displayed order of characters in a command. Therefore all text is
-escaped by `safe` before printing.
+set the clipboard, or change the order in which you see the characters of a command. So `safe`
+escapes all text before it's printed.
 """
 
 from __future__ import annotations
@@ -61,6 +61,19 @@ def cut(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 3] + "..."
 
 
+def wrap(line: str, width: int, indent: int = 0) -> str:
+    """Break a line between words. A longer word, such as a URL, is left to the terminal."""
+    if len(line) < width:
+        return line
+    return fill(
+        line,
+        width - 1,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def plain(error: object) -> str:
     """Return the essential message of a provider's error in one line.
 
@@ -86,22 +99,27 @@ def outline(result: str) -> str:
 
 
 class Terminal:
-    """Writes escaped text to a stream, in colour if the stream is a terminal."""
+    """Writes escaped text to a stream. If that's a terminal, in colour and with whole words."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
         is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        self.colour = stream.isatty() and not is_plain
+        self.is_screen = stream.isatty()
+        self.colour = self.is_screen and not is_plain
 
     @property
     def width(self) -> int:
         return shutil.get_terminal_size((100, 0)).columns
 
-    def say(self, text: str, style: str = "") -> None:
-        """Print escaped lines of any length. All output is printed by this method."""
+    def say(self, text: str, style: str = "", indent: int = 0) -> None:
+        """Print escaped lines of any length. All output is printed by this method.
+
+        indent: columns before the second row of a line that is wrapped.
+        """
         text = safe(text)
+        if self.is_screen:
+            text = "\n".join(wrap(line, self.width, indent) for line in text.split("\n"))
         if style and self.colour:
-            text = "\n".join(fill(line, self.width - 1) for line in text.split("\n"))
             text = f"\x1b[{style}m{text}\x1b[0m"
         print(text, file=self.stream, flush=True)
 

@@ -76,6 +76,7 @@ class Config(BaseModel):
     skills: Beside | None = None
     web: Sequence[str] = ()  # hosts
     sub_agent: str | None = None  # name of its model
+    screen_reader: bool = False
     bell: bool = True  # at questions, and after long runs
     pass_env: Sequence[str] = ()  # variables for commands although they're probably secrets
     rules: Sequence[Rule] = ()

@@ -15,12 +15,14 @@ from agentloop import (
     AssistantMessage,
     CompactionConfig,
     Fork,
+    Message,
     ModelError,
     Part,
     Record,
     Result,
     ScriptedModel,
     SideRequest,
+    Summary,
     Tool,
     ToolCall,
     ToolError,
@@ -32,6 +34,7 @@ from agentloop import (
     tool_tokens,
     view,
 )
+from agentloop.cli.main import main as command
 from agentloop.cli.terminal import BOLD, DIM, RED, Terminal, arguments_of, plain
 from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
@@ -48,7 +51,7 @@ from .mcp_questions import AskingTool
 from .memory import memory_files
 from .prompt_input import is_prompt, typed, with_files
 from .sessions import described, free_names, sessions_of, stem
-from .standing_approvals import EDITS
+from .standing_approvals import EDITS, for_each_command
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal, and work in the user's current directory. Look at "
@@ -108,7 +111,7 @@ class Chat:
         self.workspace = Workspace(root)
         self.shell = Shell(root, env=SAFE_GIT, pass_env=pass_env)
         self.own_shell = Shell(root, pass_env=["*"])  # for the user's !COMMAND
-        self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
+        self.rules = [*map(for_each_command, rules), *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
         self.printer: Callable[[events.Event], None] = terminal.show
         self.error = ""  # the error of the last request, if the model failed
@@ -276,13 +279,29 @@ class Chat:
         return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
 
     async def meter(self) -> tuple[str, str]:
-        """Return the used tokens of the context window, in total and by kind."""
+        """Return the used tokens of the context window, in total and estimated by kind."""
         context = await self.agent.context()
         start = len(context) - len(self.agent.messages)
         system, messages = message_tokens(context[:start]), message_tokens(context[start:])
         tools = tool_tokens(self.agent.toolset())
-        filled = f"context {system + tools + messages:,} of {self.window:,}"
-        return filled, f"system {system:,}, tools {tools:,}, messages {messages:,}"
+        filled = self.reported_tokens() or system + tools + messages
+        parts = f"about {system:,} system, {tools:,} tools, {messages:,} messages"
+        return f"context {filled:,} of {self.window:,}", parts
+
+    def reported_tokens(self) -> int:
+        """Return the tokens of the newest request and its reply, and estimate what follows them.
+
+        0 if the provider reported none, or a summary has replaced what they counted.
+        """
+        newer = 0
+        for record in reversed(self.agent.log):
+            if isinstance(record, Summary):
+                break
+            if isinstance(record, AssistantMessage) and record.usage and record.usage.input_tokens:
+                return record.usage.total_tokens + newer
+            if isinstance(record, Message):
+                newer += message_tokens(record)
+        return 0
 
     async def use_session(self, name: str | None) -> None:
         """Close the current session, and continue the session with this name.
@@ -376,6 +395,12 @@ class Chat:
         self.note("The model writes a summary ...")
         if not await self.agent.compact():
             self.note("No summary was written.")
+
+    async def do_export(self, rest: str) -> None:
+        """write this session as a page FILE.html for the browser"""
+        if not self.agent.session:
+            raise ValueError("This conversation is not saved.")
+        command(["view", self.agent.session, "-o", rest or f"{self.agent.session}.html"])
 
     async def do_context(self) -> None:
         """show the use of the context window, the tools, and the cost so far"""

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -40,7 +41,8 @@ saved if --session, --continue or --resume selects a session. The tools of
 context_window, tools, mcp and skills (paths relative to this file), web (hosts
 to read pages from), sub_agent (the model of a read-only sub-agent),
 pass_env = ["DATABASE_URL", "AWS_*"] (variables that commands of the agent get
-although their names or values look like secrets), bell = false, and
+although their names or values look like secrets), screen_reader = true,
+bell = false, and
 rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
@@ -67,8 +69,12 @@ def main(options: argparse.Namespace) -> int:
     --yes                allow all commands, writes and edits without approval
     --tools FILE...      additional tools: every tool at the top level of FILE.py
     --mcp FILE           tools of the MCP servers in the file's {"mcpServers": {...}}
+    --screen-reader      plain lines in reading order: no boxes, no live area, no colours
     --skills FOLDER      directory whose subdirectories with a SKILL.md are skills
     """
+    config = configured(options)
+    if config.screen_reader:
+        os.environ["TERM"] = "dumb"
     # The answer is written to stdout. Other output is written to stdout if it is a terminal,
     # otherwise to stderr.
     on_screen = sys.stdout.isatty() and not options.json
@@ -78,7 +84,6 @@ def main(options: argparse.Namespace) -> int:
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
-    config = configured(options)
     with open_conversation(options, config, terminal, is_chat) as conversation:
         if options.json:
             conversation.printer = print_json

@@ -6,15 +6,18 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from itertools import islice
 from mimetypes import guess_type
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeGuard
 
 from agentloop import ImagePart, Message, Part, Record, TextPart, UserMessage
+from agentloop.content import clip
 from agentloop.toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
+LINES = re.compile(r"(.+)#L?(\d+)(?:-L?(\d+))?")  # path#20, or path#20-45
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_TEXT = 50_000  # bytes of an attached text file; the middle of longer files is omitted
 MAX_IMAGE = 5_000_000  # bytes of an attached image, which all subsequent requests repeat
@@ -55,7 +58,7 @@ async def with_files(
     confirm: Callable[[str], Awaitable[bool]],
     doubtful: Collection[str] = (),
 ) -> str | list[Part]:
-    """Return the prompt with the files and images that the user specified as @path.
+    """Return the prompt with the files and images that the user specified as @path or @path#20-45.
 
     typed: the part of the prompt that the user typed. Paths in piped or pasted text are ignored.
     root: the working directory, the base of relative paths.
@@ -71,6 +74,9 @@ async def with_files(
         if not file:  # "look at @a.py."
             path = path.rstrip(".,:;!?)")
             file = file_at(root, path)
+        span = LINES.fullmatch(path)
+        if not file and span:
+            file = file_at(root, span[1])
         if not file:
             if "." in path:  # otherwise @ may precede a user name
                 say(f"{path} was not attached: no such file.")
@@ -80,14 +86,17 @@ async def with_files(
             say(f"{path} was not attached.")
             continue
         try:
+            size = file.stat().st_size
             part = image_at(file) or text_at(file, path)
+            if span:
+                part, size = lines_at(file, path, int(span[2]), int(span[3] or span[2]))
         except (OSError, ValueError) as error:
             say(f"{path} was not attached: {error}.")
             continue
         parts.append(part)
-        is_shortened = isinstance(part, TextPart) and file.stat().st_size > MAX_TEXT
+        is_shortened = isinstance(part, TextPart) and size > MAX_TEXT
         shortened = ", without its middle" if is_shortened else ""
-        say(f"{path} is attached: {file.stat().st_size:,} bytes{shortened}.")
+        say(f"{path} is attached: {size:,} bytes{shortened}.")
     return parts if parts[1:] else prompt
 
 
@@ -113,6 +122,15 @@ def text_at(file: Path, path: str) -> TextPart:
         raise ValueError("the file is binary")
     note = f"\n[{omitted:,} bytes omitted]\n".encode() if omitted else b""
     return TextPart(f"{path}:\n{(start + note + end).decode('utf-8', 'replace')}")
+
+
+def lines_at(file: Path, path: str, first: int, last: int) -> tuple[TextPart, int]:
+    """Return lines of a text file, and their number of bytes. Raises ValueError if there are none."""
+    with file.open("rb") as stream:
+        text = b"".join(islice(stream, max(first - 1, 0), last)).decode("utf-8", "replace")
+    if not text:
+        raise ValueError("the file has no such lines")
+    return TextPart(f"{path}:\n{clip(text, MAX_TEXT)}"), len(text)
 
 
 def is_prompt(record: Record | Message) -> TypeGuard[UserMessage]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
 from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.utils import is_dumb_terminal
 from rich.cells import chop_cells
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.containers import Lines
@@ -84,9 +85,10 @@ class RenderedChat(Chat):
         self.previewed = set[str]()
         self.ended = set[str]()
         self.folded = list[tuple[str, str]]()
-        self.modes = cycle(MODES)
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
+        may_return = self.agent.approval_mode == "auto"  # --yes
+        self.modes = cycle([mode for mode in MODES if may_return or mode != "allow all"])
         self.shell.on_output = self.own_shell.on_output = self.append_output
 
     def next_mode(self, _: object) -> None:
@@ -212,7 +214,9 @@ class RenderedChat(Chat):
         self.text = self.output = ""
 
     def rendered(self, text: str) -> str:
-        """Return Markdown as rendered for this terminal."""
+        """Return Markdown as rendered for this terminal; the source for a screen reader."""
+        if is_dumb_terminal():
+            return safe(text).strip("\n")
         with self.console.capture() as capture:
             self.console.print(WholeMarkdown(text))
         # a narrower terminal would wrap padded lines
@@ -311,8 +315,11 @@ class RenderedChat(Chat):
         return f"call {ids.index(call.id) + 1} of {len(ids)}; none starts before the last answer"
 
     def box(self, content: str | Text, title: str, subtitle: str = "") -> None:
-        """Print text in a box."""
+        """Print text in a box; below its title for a screen reader."""
         text = Text(exact(content)) if isinstance(content, str) else content
+        if is_dumb_terminal():
+            self.terminal.say(f"{title}: {subtitle}\n{text.plain}")
+            return
         self.console.print(Panel(text, title=Text(one_line(title)), subtitle=subtitle or None))
 
 

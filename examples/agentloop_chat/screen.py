@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from select import select
+from textwrap import fill
 from time import monotonic
 from typing import Any
 
@@ -50,6 +51,7 @@ YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
+ROOM = 10  # columns after a label, to type the answer
 LONG_RUN = 10.0  # seconds of a run whose end rings
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
 REDRAW_PAUSE = 40  # pause between redraws, in multiples of the duration of rendering
@@ -129,7 +131,9 @@ class Screen(RenderedChat):
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
         await self.greet()
         with patch_stdout(raw=True):
-            self.begin(self.open(prompt))
+            if prompt:  # never a command, because a shell may have inserted somebody else's text
+                self.terminal.say(f"\n> {prompt}", BOLD)
+                self.begin(self.reply(prompt, typed))
             ticks = asyncio.ensure_future(self.tick())
             self.prompting = asyncio.ensure_future(self.read())
             try:
@@ -142,16 +146,6 @@ class Screen(RenderedChat):
                     await asyncio.wait([self.work])
                 self.session.output.disable_bracketed_paste()
                 self.session.output.flush()
-
-    async def open(self, first: str) -> None:
-        """Answer the first message, unless empty.
-
-        The first message is never interpreted as a command, because a shell may have inserted
-        external text.
-        """
-        if first:
-            self.terminal.say(f"\n> {first}", BOLD)
-            await self.reply(first, first)
 
     async def read(self) -> None:
         """Read input until the user exits."""
@@ -203,7 +197,7 @@ class Screen(RenderedChat):
                 return True
         always = self.draw_question(call)
         self.output = ""
-        label = f"yes, always ({exact(always.text)}), no, or an instruction > "
+        label = f"yes, always ({exact(always.text)}), no, or an instruction >"
         answer = await self.answer_to(
             label, (*YES, *ALWAYS, *NO), "Answer y, a or n, or write an instruction."
         )
@@ -224,7 +218,7 @@ class Screen(RenderedChat):
     async def confirm(self, path: str) -> bool:
         """Ask the user whether to attach a file."""
         self.box(path, "a file to attach")
-        answer = await self.answer_to("attach: yes or no > ", (*YES, *NO), "Answer y or n.")
+        answer = await self.answer_to("attach: yes or no >", (*YES, *NO), "Answer y or n.")
         return word_of(answer) in YES
 
     async def answer_to(self, label: str, words: Sequence[str], help: str) -> str:
@@ -245,7 +239,7 @@ class Screen(RenderedChat):
                     self.note(f"{answer}? {help}")
                 self.asking = asyncio.get_running_loop().create_future()
                 answer = await self.asking
-                self.terminal.say(f"> {answer}", BOLD)
+                self.echo(answer)
             return answer
         finally:
             self.asking = None
@@ -259,8 +253,12 @@ class Screen(RenderedChat):
 
     @property
     def prompt(self) -> str:
-        """Return the label before the cursor."""
-        return self.label if self.is_answering else "> "
+        """Return the label before the cursor, in several lines on a narrow terminal."""
+        if is_dumb_terminal():  # the prompt is printed once, before the work of its input
+            return "" if self.work else "> "
+        if not self.is_answering:
+            return "> "
+        return fill(self.label, max(self.terminal.width - ROOM, ROOM)) + " "
 
     # ---- typing
 
@@ -413,7 +411,7 @@ class Screen(RenderedChat):
 
     def submit(self, text: str) -> None:
         """Start processing a message or a command."""
-        self.terminal.say(f"\n> {text}", BOLD)
+        self.echo(text)
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
         name, _, rest = text[1:].partition(" ")
@@ -462,6 +460,8 @@ class Screen(RenderedChat):
         if is_cut_off(self.agent):
             self.note(INTERRUPTED)
         self.take_next()
+        if is_dumb_terminal() and not self.work:  # the open prompt has no label
+            print("> ", end="", flush=True)
 
     async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
         try:
@@ -469,6 +469,11 @@ class Screen(RenderedChat):
         except asyncio.CancelledError:  # before the run: an interrupted run ends with a Result
             self.put_back(typed)
             raise
+
+    def echo(self, text: str) -> None:
+        """Print an input above the live area. In a dumb terminal, the typed line remains."""
+        if not is_dumb_terminal():
+            self.terminal.say(f"\n> {text}", BOLD)
 
     def ring(self) -> None:
         """Call the user, unless the bell is off."""
@@ -489,7 +494,7 @@ class Screen(RenderedChat):
     async def do_help(self) -> None:
         """list the commands"""
         lines = [f"/{name:8} {command.__doc__}" for name, command in self.commands.items()]
-        self.terminal.say("\n".join([*lines, KEYS]))
+        self.terminal.say("\n".join([*lines, KEYS]), indent=10)
 
     async def do_undo(self) -> None:
         """remove your last message and the answer; files remain unchanged"""

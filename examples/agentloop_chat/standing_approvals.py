@@ -2,18 +2,22 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from agentloop import Tool, ToolCall
+from agentloop.messages import JSON
+from agentloop.mixins.approval import Rule
 
 EDITS = ("write", "edit", "multi_edit")
 # The modes of the chat in the order of Shift-Tab: `approval_mode`, and tools without approval
-MODES: Mapping[str, tuple[Literal["ask", "plan"], Sequence[str]]] = {
+MODES: Mapping[str, tuple[Literal["ask", "plan", "auto"], Sequence[str]]] = {
     "accept edits": ("ask", EDITS),
     "plan": ("plan", ()),
     "ask": ("ask", ()),
+    "allow all": ("auto", ()),  # only after --yes
 }
 # Programs that are read-only with all options
 READERS = (
@@ -67,6 +71,12 @@ ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
 # A path outside the directory, also after "-f" or "="
 OUTSIDE = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$))|/\.\.(/|$)")
 FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
+
+# What separates the commands of a line, and what may precede the program of a command
+SEPARATORS = re.compile(r"[;&|()`{}\n]|\b(?:do|then|else)\b")
+BEFORE_PROGRAM = re.compile(
+    r"(\s*(sudo|env|command|exec|nohup|time|nice|xargs|\w+=\S*)\s)*\s*(\S*/)?"
+)
 
 
 class Always(NamedTuple):
@@ -164,3 +174,27 @@ def are_harmless(entry: str, words: Sequence[str]) -> bool:
         elif not re.fullmatch(r"--|-\d+", word) and word.partition("=")[0] not in options:
             return False
     return True
+
+
+def for_each_command(rule: Rule) -> Rule:
+    """Let a "deny" or "ask" rule {"command": "rm *"} apply to all commands of a line.
+
+    The rule then also matches ` rm x`, `rm`, `ls; rm x`, `sudo /bin/rm x`.
+    """
+    glob = rule.arguments.get("command") if isinstance(rule.arguments, Mapping) else None
+    if glob is None or rule.verdict == "allow":
+        return rule
+
+    def applies(arguments: JSON) -> bool:
+        return any(fnmatchcase(each, glob) for each in commands_in(str(arguments.get("command"))))
+
+    return rule._replace(arguments=applies)
+
+
+def commands_in(line: str) -> Iterator[str]:
+    """Yield a line, and its commands from the name of the program on, followed by a space."""
+    yield line
+    for part in SEPARATORS.split(re.sub(r"[\\'\"]", "", line)):
+        command = BEFORE_PROGRAM.sub("", part, 1).rstrip()
+        yield command
+        yield f"{command} "

@@ -17,6 +17,7 @@ from agentloop import (
     ScriptedModel,
     Session,
     Stop,
+    Summary,
     ToolCall,
     Usage,
     call,
@@ -26,7 +27,7 @@ from agentloop import (
 )
 from agentloop.cli.terminal import Terminal
 from agentloop.common.prices import Price
-from agentloop.mixins.approval import Approval
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.toolkits.shell import Shell
 from tests import ROOT
@@ -157,3 +158,24 @@ def test_an_approval_in_a_session_file_has_no_effect(tmp_path, entry):
     with Theirs(llm=ScriptedModel(), **settings) as agent:  # the file is unchanged
         kinds = [type(record).__name__ for record in agent.log]
     assert {"decision": "Decision", "plan": "PlanApproved"}.get(entry, "AlwaysAllow") in kinds
+
+
+def test_the_context_is_what_the_provider_reported_and_an_estimate_of_what_follows(start):
+    with start(billed("one", tokens=1_000)) as chat:
+        assert chat.runner.run(chat.meter())[0] != "context 0 of 128,000"
+        chat.runner.run(chat.reply("go"))
+        assert chat.runner.run(chat.meter())[0] == "context 1,001 of 128,000"
+        chat.agent.add_note("note " * 100)
+        filled, _ = chat.runner.run(chat.meter())
+        assert 1_050 < int(filled.split()[1].replace(",", "")) < 1_200
+        chat.agent.record(Summary("They greeted each other.", len(chat.agent.log)))
+        filled, parts = chat.runner.run(chat.meter())
+        numbers = [int(word.replace(",", "")) for word in parts.split() if word[0].isdigit()]
+        assert int(filled.split()[1].replace(",", "")) == sum(numbers), "estimated after a summary"
+
+
+def test_a_rule_of_the_configuration_denies_a_program_anywhere_in_a_line(start, tmp_path):
+    rules = [Rule("deny", "bash", {"command": "touch *"})]
+    with start(bash("echo x; /bin/touch ran"), "done", rules=rules) as chat:
+        chat.runner.run(chat.reply("go"))
+    assert not (tmp_path / "ran").exists()

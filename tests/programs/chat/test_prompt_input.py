@@ -1,6 +1,37 @@
-"""Completion of file names with Tab."""
+"""Attached files, and the completion of file names with Tab."""
 
-from agentloop_chat.prompt_input import named_files
+import asyncio
+
+import pytest
+from agentloop_chat.prompt_input import named_files, with_files
+
+
+@pytest.mark.parametrize(
+    ("name", "attached"),
+    [
+        ("a.txt#2-3", "line 2\nline 3\n"),
+        ("a.txt#L2-L3", "line 2\nline 3\n"),
+        ("a.txt#5,", "line 5\n"),
+        ("a.txt#5-900", "line 5\n"),
+        ("b#1.txt", "not a range"),
+    ],
+)
+def test_lines_of_a_file_are_attached(tmp_path, name, attached):
+    (tmp_path / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 6)))
+    (tmp_path / "b#1.txt").write_text("not a range")
+    told = []
+    work = with_files("look", f"see @{name}", tmp_path, told.append, confirm=None)
+    _, part = asyncio.run(work)
+    assert part.text == f"{name.strip(',')}:\n{attached}"
+    assert f"{len(attached)} bytes" in told[0]
+
+
+def test_lines_that_a_file_does_not_have_are_not_attached(tmp_path):
+    (tmp_path / "a.txt").write_text("one line\n")
+    told = []
+    work = with_files("look", "@a.txt#20-45", tmp_path, told.append, confirm=None)
+    assert asyncio.run(work) == "look"
+    assert "a.txt#20-45 was not attached" in told[0]
 
 
 def test_files_are_sorted_by_depth_and_name(tmp_path):

@@ -21,7 +21,7 @@ from tests.programs.cli.held_double import HeldDouble
 from .tmux import SECONDS, Tmux, needs_tmux
 
 pytestmark = needs_tmux
-QUESTION = "or an instruction >"
+QUESTION = "an instruction >"
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
 ROOTS = [os.getcwd(), os.path.join(os.getcwd(), "examples")]
 SET_GRACE = "import agentloop_chat.screen as screen\nscreen.GRACE = {}\n"
@@ -640,6 +640,43 @@ def test_the_chat_works_in_a_terminal_without_cursor_movement(chat, project):
     assert "\n(Session " in screen.screen(), "the prompt comes after the greeting"
     screen.enter("/exit")
     assert screen.status() == 0
+
+
+def test_a_screen_reader_reads_plain_lines_in_order(chat):
+    text = "# Title\n\nSome **bold** text.\n\n| a |\n|---|\n| b |"
+    screen = chat(text, [LEDGER], "two", options=["--screen-reader"], wait=False, columns=60)
+    screen.expect("\n>")
+    shown = screen.enter("first", "| b |\n>")
+    assert "first\n\n# Title\n\nSome **bold** text.\n\n| a |\n" in shown
+    shown = screen.enter("second", QUESTION)
+    assert shown.count("second") == 1
+    assert "\nbash in" in shown
+    assert "\necho ran >> ledger\n" in shown
+    answer(screen, "yes", "two\n>")
+    shown = screen.screen()
+    assert not re.findall("[\u2500-\u257f]", shown), "no boxes"
+    assert not re.search(r"\x1b\[[\d;]*m", screen.raw.read_text()), "no colours"
+
+
+def test_no_word_is_broken_in_forty_columns(chat):
+    words = "several words that the terminal has to wrap and internationalization"
+    screen = chat(words, [LEDGER], "two", columns=40, rows=24)
+    shown = screen.enter("go", "internationalization\n\ncontext")
+    shown += screen.enter("/help", "A line that")
+    shown += screen.enter("go", "or an instruction >")
+    known = {*re.findall(r"\w+", words)} | {"instruction", "yes", "continue", "conversation"}
+    assert known <= {*re.findall(r"\w+", shown)}
+    assert not re.search(r"\bin\n *struction|inst\n", shown)
+    answer(screen, "y", "two")
+
+
+def test_export_writes_a_page_of_the_session(chat, project):
+    screen = chat("an answer")
+    screen.enter("go", "an answer")
+    screen.enter("/export page.html", "page.html: ")
+    assert "an answer" in (project / "page.html").read_text()
+    screen.enter("/export", "project-")
+    wait_for(lambda: len([*project.glob("project-*.html")]) == 1, screen)
 
 
 def test_ctrl_z_suspends_the_chat_and_fg_resumes_it(project, tmp_path):

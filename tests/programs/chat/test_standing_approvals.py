@@ -1,9 +1,10 @@
 """Standing approvals of the chat: safe prefixes, all edits, all calls of a tool, or one command."""
 
 import pytest
-from agentloop_chat.standing_approvals import always_for
+from agentloop_chat.standing_approvals import always_for, for_each_command
 
 from agentloop import Tool
+from agentloop.mixins.approval import Rule
 from agentloop.models.scripted import call
 from tests.helpers import bash
 
@@ -211,3 +212,23 @@ def test_all_edits_and_all_calls_of_another_tool_may_be_approved():
     always = always_for(call("pay", amount=5))
     assert always.text == "each pay"
     assert always.covers(call("pay", amount=6))
+
+
+@pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        *((command, True) for command in ("rm x", " rm x", "rm", "ls; rm x", "/bin/rm x")),
+        *((command, True) for command in ("ls && sudo rm x", "(rm x)", "x=$(rm x)", "ls\nrm x")),
+        *((command, True) for command in ("A=1 rm x", "'rm' x", "\\rm x", "find | xargs rm")),
+        *((command, False) for command in ("ls rm", "farm x", "git rm x", "echo 'a' x", "rmdir x")),
+    ],
+)
+def test_a_rule_against_a_program_applies_to_each_command_of_a_line(command, denied):
+    rule = for_each_command(Rule("deny", "bash", {"command": "rm *"}))
+    assert rule.arguments({"command": command}) == denied
+
+
+def test_a_rule_that_allows_still_applies_to_the_complete_line():
+    rule = Rule("allow", "bash", {"command": "git status*"})
+    assert for_each_command(rule) == rule
+    assert for_each_command(Rule("deny", "write")) == Rule("deny", "write")

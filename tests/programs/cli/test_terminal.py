@@ -69,6 +69,8 @@ def test_a_connection_error_omits_the_class_name():
 def test_a_line_of_the_program_wraps_between_words(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     terminal = Terminal(stream := io.StringIO())
-    terminal.colour = True
-    terminal.say("a line of several words", "2")
-    assert stream.getvalue() == "\x1b[2ma line of several\nwords\x1b[0m\n"
+    terminal.colour = terminal.is_screen = True
+    terminal.say("a line of several words", "2", indent=2)
+    assert stream.getvalue() == "\x1b[2ma line of several\n  words\x1b[0m\n"
+    terminal.say("see https://example.com/a-long-path")
+    assert stream.getvalue().endswith("\nsee\nhttps://example.com/a-long-path\n"), "not broken"
