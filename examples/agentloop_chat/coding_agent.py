@@ -23,7 +23,7 @@ from agentloop import (
     dump_record,
     events,
 )
-from agentloop.common.gate import Decision
+from agentloop.common.review import Decision
 from agentloop.messages import Unknown
 from agentloop.mixins.approval import AlwaysAllow, Approval, PlanApproved
 from agentloop.toolkits.files import Workspace
