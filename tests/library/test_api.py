@@ -189,7 +189,7 @@ def private_imports(code: str, is_chat: bool = False) -> list[str]:
             found += [name for name in imported if name not in MODULES]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             # the command `agentloop` and its program share the output to the terminal
-            shared = ["agentloop.cli.terminal"] if is_chat else []
+            shared = ["agentloop.cli.terminal", "agentloop.cli.main"] if is_chat else []
             module = node.module or ""
             if module.split(".")[0] != "agentloop" or module in shared:
                 continue

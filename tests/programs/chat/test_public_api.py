@@ -11,7 +11,7 @@ from tests.library.test_api import MODULES
 
 PROGRAM = ROOT / "examples" / "agentloop_chat"
 FILES = sorted(PROGRAM.glob("*.py"))
-PUBLIC = ("agentloop.mixins.", "agentloop.models.", "agentloop.toolkits.", "agentloop.cli.terminal")
+PUBLIC = ("agentloop.mixins.", "agentloop.models.", "agentloop.toolkits.", "agentloop.cli.")
 
 
 def imported(path):
