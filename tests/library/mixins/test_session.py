@@ -641,23 +641,21 @@ class TestSession(test_loop.TestLoop):
 
     def test_a_file_may_be_synced_while_another_thread_appends(self, tmp_path, monkeypatch):
         agent, _ = open_session(tmp_path)
-        written, synced = threading.Event(), threading.Event()
+        thread = threading.Thread(target=agent.record, args=[UserMessage("x")])
 
-        def slow_write(fd, data):
-            length = os.write(fd, data)
-            written.set()
-            synced.wait(0.2)
-            return length
+        def append_meanwhile(fd):
+            status = os.fstat(fd)
+            if thread.ident is None:
+                thread.start()
+                thread.join(0.2)
+            return status
 
         names = {name: getattr(os, name) for name in dir(os)}
-        monkeypatch.setattr(store_module, "os", SimpleNamespace(**names | {"write": slow_write}))
-        thread = threading.Thread(target=agent.record, args=[UserMessage("x")])
-        thread.start()
-        written.wait()
+        patched = SimpleNamespace(**names | {"fstat": append_meanwhile})
+        monkeypatch.setattr(store_module, "os", patched)
         agent.session_file.sync()
-        synced.set()
         thread.join()
-        assert saved(tmp_path) == agent.log
+        assert saved(tmp_path) == agent.log == [UserMessage("x")]
 
     def test_a_stored_session_of_schema_2_remains_readable(self, tmp_path, caplog):
         before = Path(shutil.copy(FROZEN, tmp_path / "s.jsonl")).read_bytes()
