@@ -98,6 +98,12 @@ class Entries(Fold):
             self.entries.append(Entry(len(self.entries), item))
 
 
+def subclasses(cls: type) -> list[type]:
+    """Return the subclasses of a class, and theirs."""
+    found = cls.__subclasses__()
+    return [*found, *(each for sub in found for each in subclasses(sub))]
+
+
 class Follower(AsyncIterator[Entry]):
     """An async iterator over the entries of some channels or kinds, until `close()`.
 
@@ -114,7 +120,7 @@ class Follower(AsyncIterator[Entry]):
         handler: Callable[[Entry], None] | None = None,
     ) -> None:
         channels = {*get_args(Channel)}
-        classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
+        classes = (UserMessage, *get_args(Event), *subclasses(Mark))
         valid_names = channels.union(cls.__name__ for cls in classes)
         for name in names:
             if name not in valid_names:

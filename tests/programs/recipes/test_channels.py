@@ -242,6 +242,10 @@ class TestChannels(test_loop.TestLoop):
         assert "RunStart" not in kinds(entries)
         assert str(await read(monitor)).count("a hidden note") == 1
 
+    @pytest.mark.parametrize("kind", ["Ask", "Decision", "ToolStart", "RunStart", "TextEvent"])
+    def test_each_kind_of_event_and_log_entry_can_be_followed(self, kind):
+        served().follow(kind).close()
+
     def test_an_unknown_channel_or_kind_is_an_error(self):
         agent = served()
         for use in (agent.follow, lambda name: agent.on(name, print)):
