@@ -92,7 +92,8 @@ if TYPE_CHECKING:
     from .common.gate import Gate, Judgment, Verdict
     from .common.prices import Price
     from .common.records import dump_record, load_record
-    from .common.store import read_log, session_path
+    from .common.redaction import redacted
+    from .common.store import read_log, session_path, write_log
     from .common.summary import Summary
     from .common.tokens import (
         context_window,
@@ -206,12 +207,14 @@ __all__ = [
     "message_tokens",
     "newest_prompt_index",
     "read_log",
+    "redacted",
     "session_path",
     "to_openai",
     "tool",
     "tool_tokens",
     "validate_messages",
     "view",
+    "write_log",
 ]
 
 LAZY = {  # names outside the core, by module: loaded on first use
@@ -219,7 +222,8 @@ LAZY = {  # names outside the core, by module: loaded on first use
     ".common.gate": "Gate Judgment Verdict",
     ".common.prices": "Price",
     ".common.records": "dump_record load_record",
-    ".common.store": "read_log session_path",
+    ".common.redaction": "redacted",
+    ".common.store": "read_log session_path write_log",
     ".common.summary": "Summary",
     ".common.tokens": "context_window count_tokens load_encoding message_tokens tool_tokens",
     ".mixins.compaction": "Compaction CompactionConfig",

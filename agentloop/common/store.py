@@ -23,7 +23,7 @@ from weakref import WeakSet
 from ..errors import SessionLocked
 from ..messages import Record, Reset, RunStart, Unknown
 from ..waiting import logger
-from .records import load_record
+from .records import dump_record, load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":2}'  # incremented if previous records would be misinterpreted
@@ -257,6 +257,22 @@ def read_lines(path: Path) -> list[bytes]:
 def read_log(path: str | Path) -> list[Record]:
     """Return the log of a session file, even while open. Raises ValueError for other files."""
     return load_log(read_lines(Path(path)))
+
+
+def write_log(path: str | Path, records: Iterable[Record]) -> None:
+    """Write a new session file. Raises FileExistsError if there is one.
+
+    After an OSError, such as on a full disk, there's no file.
+    """
+    file = SessionFile(Path(path), new=True)
+    try:
+        for record in records:
+            file.append(dump_record(record))
+        file.sync()
+    except BaseException:
+        file.discard()
+        raise
+    file.close()
 
 
 def load_log(lines: Iterable[bytes]) -> list[Record]:

@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 
 import agentloop
+from agentloop import Agent, ScriptedModel, Session, read_log, session_path, view
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER
 from agentloop.messages import (
@@ -81,3 +82,18 @@ def test_unknown_types_and_fields_are_kept():
     ):
         written = json.loads(dump_record(load_record(line)))
         assert json.loads(line).items() <= (written | written.get("extra", {})).items()
+
+
+def test_the_example_deletes_a_text_from_a_session(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+
+    class Saved(Session, Agent): ...
+
+    with Saved(llm=ScriptedModel("Noted."), session="monday") as agent:
+        agent.run_sync("My card is 4111 1111 1111 1111.")
+    [example] = re.findall("```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(example, {})
+    [path] = session_path("clean").parent.iterdir()
+    assert "4111" not in path.read_text()
+    assert [message.text for message in view(read_log(path))] == ["My card is ***.", "Noted."]

@@ -1,0 +1,64 @@
+"""A new log without what must be deleted from an old one. A log itself only grows.
+
+Copy with: transcript.py and its imports.
+
+    secret = "4111 1111 1111 1111"
+
+    def masked(record):
+        return load_record(dump_record(record).replace(secret.encode(), b"***"))
+
+    path = session_path("monday")
+    write_log(session_path("clean"), redacted(read_log(path), masked))
+    path.unlink()
+
+Close the agent first. For a session in another store, or an agent without a session, pass the
+records to `record` of a new agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+
+from ..messages import Mark, Message, Record, ToolStart, Unknown
+from ..transcript import CallState, Conversation, placeholder_result
+
+LEFT_OUT = Unknown({"type": "left_out"})
+
+
+def redacted(records: Iterable[Record], redact: Callable[[Record], Record | None]) -> list[Record]:
+    """Return a new log: for each record what `redact` returns, or an empty place for None.
+
+    The same text may be in several records: an answer also in the RunEnd, a queued message also in
+    its Sent, anything in a Summary, in the RunStart's prompt and in records of sub-agents. `redact`
+    gets them all. An entry that holds a message which was left out is left out, too.
+
+    Nothing runs again. A call that could run, although something about it was changed or left out,
+    is closed: unless the old log says that it never started, its outcome is unknown.
+    """
+    old = [*records]
+    new = [redact(record) or LEFT_OUT for record in old]  # empty places: positions stay the same
+    gone = [record for record, now in zip(old, new, strict=True) if now is LEFT_OUT]
+    deleted = [record for record in gone if isinstance(record, Message)]
+    new = [LEFT_OUT if holds_any(record, deleted) else record for record in new]
+    before = Conversation(old).catch_up().states
+    for state in Conversation(new).catch_up().states.values():
+        may_run = state.waits or state.result is None
+        if may_run and not state.call.parent_id and state != before.get(state.call.id):
+            new.append(closing_result(state, before.get(state.call.id)))
+    return new
+
+
+def holds_any(record: Record, messages: Iterable[Message]) -> bool:
+    """Return whether a log entry holds one of the messages in a field."""
+    if not isinstance(record, Mark):
+        return False
+    held = [getattr(record, field.name) for field in fields(record)]
+    return any(message in held for message in messages)
+
+
+def closing_result(state: CallState, before: CallState | None) -> Record:
+    """Return a placeholder result for a call, given its state in the old log."""
+    never_started = before and not before.start and not before.result
+    start = None if never_started else ToolStart(state.call.id)
+    return placeholder_result(CallState(state.call, start=start))
