@@ -1057,7 +1057,7 @@ class TestLoop:
 
     async def test_a_system_prompt_function_that_returns_none_raises_type_error(self):
         agent, llm = self.make("ok", system_prompt=lambda agent: None)
-        with pytest.raises(TypeError, match="system_prompt: the function .* not None"):
+        with pytest.raises(TypeError, match="system_prompt: .*None"):
             await agent.run("x")
         assert (llm.requests, agent.running) == ([], False)
         agent.system_prompt = "Hi."
@@ -1256,7 +1256,7 @@ async def test_an_external_call_awaits_and_accepts_one_answer():
     agent.answer(waiting.id, {"by": "Ada"})
     assert received[-1] == StepCompleteEvent(waiting.id, "completed", 0), "the duration is unknown"
     assert agent.pending == ()
-    with pytest.raises(ValueError, match="is not pending: it is completed"):
+    with pytest.raises(ValueError, match="completed"):
         agent.answer(waiting.id, "twice")
     assert (await agent.run()).text == "signed"
     assert shown(llm.requests[1]) == ["x", "", '{"by":"Ada"}']
@@ -1411,7 +1411,7 @@ async def test_a_mixin_that_returns_the_result_of_another_call_raises_an_error()
             return ToolCall("another", "add").answer("5")
 
     agent = Mixing(llm=ScriptedModel(call("add", a=2, b=3)), tools=[add])
-    with pytest.raises(ValueError, match=r"a result of 'another': make it with call\.answer"):
+    with pytest.raises(ValueError, match=r"call\.answer"):
         await agent.run("x")
     assert "a result of 'another'" in agent.messages[-1].text
 

@@ -132,7 +132,7 @@ def test_a_line_without_a_valid_record_raises_value_error(line):
 def test_an_attachment_that_is_no_address_is_refused_and_the_message_says_how_to_attach_a_file(
     part, url
 ):
-    with pytest.raises(ValueError, match="is not an address.*data=Path"):
+    with pytest.raises(ValueError, match="data=Path"):
         part(url)
 
 
@@ -225,7 +225,7 @@ def test_usages_are_added_and_total_tokens_count_no_token_twice():
     "wrong", [{}, {"url": "u", "data": b"", "media_type": "image/png"}, {"data": b"x"}]
 )
 def test_errors_for_invalid_parts_list_the_required_arguments(wrong):
-    with pytest.raises(ValueError, match="Part takes .*url=.*data=.*media_type="):
+    with pytest.raises(ValueError, match="url=.*data=.*media_type="):
         FilePart(**wrong)
     with pytest.raises(TypeError, match="content .*TextPart"):
         UserMessage([{"type": "text"}])
@@ -421,7 +421,7 @@ async def test_a_reply_with_a_fraction_of_a_token_ends_the_run_before_anything_i
         return AssistantMessage(tool_calls=(ToolCall("1", "pay"),), usage=Usage(len("pay") / 2))
 
     agent = Agent(llm=ScriptedModel(count_by_characters), tools=[pay])
-    with pytest.raises(TypeError, match="input_tokens must be int, not 1.5"):
+    with pytest.raises(TypeError, match="input_tokens must be int"):
         await agent.run("Pay.")
     assert ran == []
     assert [message.text for message in agent.messages] == ["Pay."]

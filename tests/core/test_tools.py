@@ -204,9 +204,9 @@ def test_an_unsupported_signature_raises_type_error_with_the_reason(
 
 def test_duplicate_names_and_undecorated_functions_are_errors() -> None:
     by_name([Tool("a"), Tool("b")])
-    with pytest.raises(ValueError, match=r"two tools named 'a'.*@tool\(name="):
+    with pytest.raises(ValueError, match=r"'a'.*name="):
         by_name([Tool("a"), Tool("b"), Tool("a")])
-    with pytest.raises(TypeError, match="is not a tool: decorate it with @tool"):
+    with pytest.raises(TypeError, match="@tool"):
         by_name([Tool("a"), print])
     with pytest.raises(TypeError, match=r"\*tools"):
         by_name([[Tool("a")]])
@@ -670,7 +670,7 @@ def test_an_error_is_described_by_its_type_and_first_line(error: BaseException, 
 
 
 def test_an_error_in_a_signature_contains_the_name_passed_to_the_decorator():
-    with pytest.raises(TypeError, match="tool 'find': parameter 'what' needs a type annotation"):
+    with pytest.raises(TypeError, match="'find'.*'what'.*type"):
 
         @tool("Find", name="find")
         def search(what): ...

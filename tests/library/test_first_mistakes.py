@@ -320,9 +320,9 @@ def test_the_error_for_other_unknown_attributes_is_the_message_of_python():
         def broken(self) -> int:
             return self.llm.missing  # type: ignore
 
-    with pytest.raises(AttributeError, match="'Agent' object has no attribute 'unheard_of'"):
+    with pytest.raises(AttributeError, match="unheard_of"):
         _ = agent().unheard_of  # type: ignore
-    with pytest.raises(AttributeError, match="'ScriptedModel' object has no attribute 'missing'"):
+    with pytest.raises(AttributeError, match="missing"):
         _ = Broken(llm=ScriptedModel()).broken
 
 

@@ -400,9 +400,7 @@ class TestSession(test_loop.TestLoop):
         agent.close()
         agent.close()
         before = lines(tmp_path)
-        with pytest.raises(
-            ValueError, match="the session 's' is closed: create an agent with its name"
-        ):
+        with pytest.raises(ValueError, match="'s' is closed"):
             agent.run_sync("x")
         assert (llm.requests, lines(tmp_path)) == ([], before)
 
@@ -737,9 +735,9 @@ def test_a_file_changed_while_open_receives_no_record(change, tmp_path):
     before = path.read_bytes()
     changed = before[:-10] if change == "truncated" else before + b"{}\n"
     path.write_bytes(changed)
-    with pytest.raises(OSError, match="changed while it was open"):
+    with pytest.raises(OSError, match="changed"):
         agent.record(UserMessage("second"))
-    with pytest.raises(OSError, match="changed while it was open"):
+    with pytest.raises(OSError, match="changed"):
         agent.close()
     assert path.read_bytes() == changed
 

@@ -401,12 +401,12 @@ def test_streamed_calls_are_assembled_separately(deltas, arguments):
 
 async def test_an_error_event_of_llama_cpp_keeps_its_reason():
     # llama.cpp (server-context.cpp) sends the bare error object in an event named `error`
-    error = {"code": 400, "message": "the request exceeds the available context size"}
+    error = {"code": 400, "message": "the request context size"}
     error["type"] = "exceed_context_size_error"
     start_event = {"type": "message_start", "message": {"content": []}}
     content = sse(start_event) + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
     async with serving(stream_head() + chunk(content) + chunk(b"")) as server:
-        with pytest.raises(ContextWindowExceeded, match="exceeds the available context size"):
+        with pytest.raises(ContextWindowExceeded, match="context size"):
             await ask(model(server, max_retries=0), streaming=True)
 
 

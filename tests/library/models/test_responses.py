@@ -68,14 +68,14 @@ def test_openai_uses_responses_and_other_addresses_use_chat_completions(url, api
 
 
 def test_an_invalid_api_name_is_rejected_at_construction():
-    with pytest.raises(ValueError, match="'responses' or 'chat', not 'response'"):
+    with pytest.raises(ValueError, match="'responses' or 'chat'"):
         ChatOpenAI("m", api_key="k", api="response")
 
 
 async def test_the_error_for_tools_rejected_by_chat_completions_names_the_setting():
     async with OpenAIDouble(["never", "hi"]) as server:
         for name in ("gpt-5.5", "gpt-5.6-terra", "gpt-6"):
-            with pytest.raises(BadRequest, match=r"use /v1/responses.*set api='responses'"):
+            with pytest.raises(BadRequest, match=r"api='responses'"):
                 await ask(model(server, name, api="chat"), tools=TOOLS)
         await ask(model(server, "gpt-5.6", api="chat", reasoning_effort="none"), tools=TOOLS)
 

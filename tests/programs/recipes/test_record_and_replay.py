@@ -134,7 +134,7 @@ class TestARecording:
     def test_fails_at_an_additional_request(self, path):
         record(path, "hi")
         agent = replay(path, "hi")
-        with pytest.raises(ReplayMismatch, match="request 2 is one more than recorded in r"):
+        with pytest.raises(ReplayMismatch, match="request 2 .*recorded"):
             agent.run_sync("more")
 
     def test_does_not_contain_failed_requests(self, path):
