@@ -1,22 +1,21 @@
-"""Problem: every request sends the complete conversation, including obsolete results.
+"""Problem: every request sends the whole conversation again, even what nobody needs any more.
 
-Here every result is the complete pantry. With `@tool(ephemeral=2)`, the model sees the newest two
-results, so that it can compare them, and placeholders for older results.
-
-However, providers cache requests, and bill a repeated prefix at approximately a tenth of the price.
-A placeholder changes the prefix: the remainder of the request is billed at the full price again.
-The `cache_rules` of a model contain the prices. Therefore `Ephemeral` waits until the old results
-have cost as much as pruning will cost, and then prunes all old results together.
-
+Part 1, the idea. Each result of `take` is the whole pantry, so only the newest ones matter. With
+`@tool(ephemeral=2)`, the model sees the newest two results, and a placeholder for each older one.
 watch_the_loop.html shows the placeholders from record 11 on.
 
-Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token. The sums
-are 27,258 and 33,775 and 25,805.
+Part 2, the price. A provider caches what a request has in common with the one before, and charges
+about a tenth for it. A placeholder changes an old message, so everything after it costs the full
+price again. That's why `Ephemeral` waits: only when the old results have cost as much as pruning
+will, it prunes all of them together. The `cache_rules` of a model are its prices.
+
+Task: add up the cost of each variant in part 2: 0.1 for a cached token, 1.25 for any other. The
+sums are 27,258 and 33,775 and 25,805.
 """
 
 from itertools import pairwise
 
-from agentloop import Ephemeral, Loop, Request, ScriptedModel, call, tool
+from agentloop import Ephemeral, Loop, Request, ScriptedModel, ToolMessage, call, tool
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 
@@ -35,9 +34,9 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def compare(before, after):
-    """Return the numbers of cached tokens, tokens billed again, and new tokens of a request.
+    """Return how many tokens of a request are cached, billed again, and new.
 
-    The cache contains the tools and the leading messages that equal those of the previous request.
+    The cache holds the tools, and the messages at the start that equal those of the last request.
     """
     old, new = before.messages, after.messages
     kept = 0
@@ -50,10 +49,20 @@ def compare(before, after):
 
 
 def requests(kind, **settings):
-    """Return the three counts of each request of a run."""
+    """Run an agent and return its requests."""
     model = ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES)
     kind(llm=model, tools=[take], **settings).run_sync("Weigh the ingredients.")
-    return [compare(before, after) for before, after in pairwise([Request(()), *model.requests])]
+    return model.requests
+
+
+def results(request):
+    """Return the size of each tool result in a request."""
+    return [len(message.text) for message in request.messages if isinstance(message, ToolMessage)]
+
+
+def counts_of(requests):
+    """Return the three counts of each request of a run."""
+    return [compare(before, after) for before, after in pairwise([Request(()), *requests])]
 
 
 def draw(counts):
@@ -63,11 +72,18 @@ def draw(counts):
 
 
 if __name__ == "__main__":
-    runs = {
+    sent = {
         "no pruning": requests(Loop),
         "pruned every turn": requests(Ephemeral, ephemeral_per_turn=True),
         "pruned when cheaper": requests(Ephemeral),
     }
+    print("Part 1: the characters of each result in the fifth request")
+    for name in "no pruning", "pruned every turn":
+        print(f"{name}: {results(sent[name][4])}")
+    print("Notice: the model still reads the newest two results.")
+
+    print("\nPart 2: the same run, and what the provider has cached")
+    runs = {name: counts_of(requests) for name, requests in sent.items()}
     print("".join(f"{name:31}" for name in runs).rstrip())
     for row in zip(*runs.values(), strict=True):
         print("".join(f"{draw(counts):31}" for counts in row).rstrip())
