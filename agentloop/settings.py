@@ -10,11 +10,11 @@ Copy with: messages.py, vocabulary.py.
 
     Loud(greeting="hey")
 
-A name with a leading `_` denotes state of one agent instead of a setting: `_seen: list[str] = []`
-in a class gives every agent, and every fork, a separate list.
+A name that begins with `_` isn't a setting but the state of one agent: with `_seen: list[str] = []`
+in a class, every agent and every fork gets a list of its own.
 
-Defaults remain class attributes, so that Python's attribute inheritance selects the default.
-Dataclasses would copy defaults between base classes, and a composed class would lose defaults.
+Defaults stay class attributes, so Python's own inheritance picks the default. A dataclass would
+copy defaults from base to base, and a composed class would lose some of them.
 """
 
 from copy import deepcopy
@@ -29,7 +29,7 @@ from .messages import UnknownAttribute
 
 VALUE_REMEDIES = {  # remedies for values of a wrong type
     "llm": 'pass a chat model, such as llm=ChatOpenAI("gpt-5")',
-    "tools": "pass a list of functions that are decorated with @tool, such as tools=[search]",
+    "tools": "pass a list of functions decorated with @tool, such as tools=[search]",
 }
 
 
@@ -39,15 +39,16 @@ class SettingError(TypeError, ValueError):
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 class Settings:
-    """Base class whose annotated attributes are settings: keywords of the constructor.
+    """Base of classes whose annotated attributes are settings: keywords of the constructor.
 
-    Defaults that are lists, dicts or sets are copied for each instance. Raises SettingError.
+    Each object gets its own copy of a default list, dict or set. Raises SettingError if a setting
+    is missing, unknown, or of the wrong type.
     """
 
     __signature__ = Signature()  # for `help` and `inspect.signature`
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Collect the settings of all bases. Raises TypeError for a mistyped setting."""
+        """Collect the settings of all bases. Raises TypeError if a class mistypes one."""
         super().__init_subclass__(**kwargs)
         known = list[str]()
         for base in reversed(cls.__mro__):
@@ -56,7 +57,8 @@ class Settings:
             Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
             for name in dict.fromkeys(known)
         ]
-        cls.__signature__ = Signature(parameters)
+        required_first = sorted(parameters, key=lambda each: each.default is not Parameter.empty)
+        cls.__signature__ = Signature(required_first)
         for name, value in vars(cls).items():
             if name in known or name[0] == "_" or hasattr(value, "__get__"):
                 continue
@@ -86,6 +88,15 @@ class Settings:
                 raise UnknownAttribute(self, name)
             return object.__getattribute__(self, name)  # raises the error of a failed property
 
+    def __repr__(self) -> str:
+        """The settings that aren't defaults. Only numbers are shown: a text may be a secret."""
+        shown = list[str]()
+        for name, value in settings_of(self).items():
+            if value != getattr(type(self), name, None):
+                is_plain = isinstance(value, int | float | None)
+                shown.append(f"{name}={value if is_plain else '...'}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     def __post_init__(self) -> None:
         """Initialize an agent or a fork after its settings. Overrides call super() first.
 
@@ -94,7 +105,7 @@ class Settings:
 
 
 def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
-    """Return the settings of a class, completed with defaults. Raises SettingError."""
+    """Check settings of a class, and add the defaults. Raises SettingError."""
     known = _model(cls).model_fields
     if unknown := [name for name in settings if name not in known]:
         from .vocabulary import advice
@@ -115,14 +126,13 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
 
 
 def settings_of(settings: Settings) -> dict[str, Any]:
-    """Return the current settings of an object as keywords of its constructor."""
+    """The current settings of an object, as keywords of its constructor."""
     cls: type = type(settings)
     return {name: getattr(settings, name) for name in _model(cls).model_fields}
 
 
 @cache
 def _model(cls: type) -> type[BaseModel]:
-    """Return the pydantic model that validates the settings of a class."""
     fields = dict[str, Any]()
     for name, kind in _annotations(cls).items():
         if name[0] == "_":
@@ -137,6 +147,5 @@ def _model(cls: type) -> type[BaseModel]:
 
 @cache
 def _annotations(cls: type) -> dict[str, Any]:
-    """Return the annotations of a class and its bases, without class variables."""
     hints = get_type_hints(cls, include_extras=True)
     return {name: kind for name, kind in hints.items() if get_origin(kind) is not ClassVar}

@@ -61,6 +61,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run_command(words: Sequence[str]) -> int:
     """Run the command that the first word names, or the chat."""
+    if sys.flags.optimize > 1:
+        raise ValueError("python -OO removes docstrings, which define the options: use python -O")
     if [*words] == ["help"]:
         words = ["--help"]
     word = words[0] if words else ""

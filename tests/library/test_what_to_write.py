@@ -4,6 +4,9 @@ A mistake is the code that somebody writes; beside it are words of the answer.
 """
 
 import asyncio
+import inspect
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path  # noqa: F401
 from typing import Any
@@ -16,10 +19,12 @@ from agentloop import (  # noqa: F401
     ChatAnthropic,
     ChatGoogle,
     ChatOpenAI,
+    CompactionConfig,
     ImagePart,
     Result,
     ScriptedModel,
     TextDeltaEvent,
+    Tool,
     ToolCallEvent,
     ToolResultEvent,
     Usage,
@@ -223,3 +228,30 @@ def test_a_callback_that_takes_arguments_for_a_dict_learns_of_parsed(caplog: Any
     )
     guarded.run_sync("Hi")
     assert "call.parsed is a dict" in caplog.text
+
+
+def test_the_signature_begins_with_the_required_settings() -> None:
+    assert next(iter(inspect.signature(Agent).parameters)) == "llm"
+
+
+def test_a_repr_of_settings_shows_numbers_only() -> None:
+    assert repr(CompactionConfig()) == "CompactionConfig()"
+    assert repr(CompactionConfig(threshold_ratio=0.5)) == "CompactionConfig(threshold_ratio=0.5)"
+
+
+def test_python_without_docstrings_runs_agents_and_refuses_the_command() -> None:
+    program = (
+        "from agentloop import *\n"
+        "add = tool('Add', name='add')(lambda: 3)\n"
+        "print(Agent(llm=ScriptedModel(call('add'), '3'), tools=[add]).run_sync('Hi'))"
+    )
+    python = [sys.executable, "-OO"]
+    assert subprocess.check_output([*python, "-c", program], text=True) == "3\n"
+    refused = subprocess.run([*python, "-m", "agentloop", "view", "x"], capture_output=True)
+    assert b"python -O" in refused.stderr
+
+
+def test_equal_tools_have_equal_hashes() -> None:
+    one, two = (Tool("search", "Search") for _ in range(2))
+    assert one == two
+    assert hash(one) == hash(two)
