@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
@@ -324,8 +324,12 @@ def read_anthropic_usage(usage: JSON) -> Usage | None:
     )
 
 
+@dataclass
 class AnthropicChunks(Accumulator):
     """Assembles a streamed reply from its events."""
+
+    def __post_init__(self) -> None:
+        self._by_index: dict[Any, JSON] = {}  # blocks; compatible servers may interleave them
 
     def add(self, event: JSON) -> None:
         blocks = self.data.setdefault("content", [])
@@ -336,8 +340,9 @@ class AnthropicChunks(Accumulator):
         )
         if kind == "content_block_start":
             blocks.append(piece)
+            self._by_index[event.get("index")] = piece
         elif kind == "content_block_delta":
-            block = blocks[-1]  # blocks are streamed sequentially
+            block = self._by_index.get(event.get("index")) or blocks[-1]
             if "citation" in piece:
                 piece = {"citations": [piece["citation"]]}
             piece.pop("type", None)

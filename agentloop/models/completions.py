@@ -370,14 +370,18 @@ class OpenAIChunks(Accumulator):
 
         Index, id and name may be missing, repeated, or identical for two calls.
         """
-        index = delta.get("index", position)
         function = as_dict(delta, "function")
         call_id = delta.get("id") or ""
+        index = delta.get("index")
+        if index is None:
+            index = call_id or position
         name = function.get("name") or ""
         arguments = plain_text(function.get("arguments"))
         call = self._open.get(index)
         if not call or (name and _begins_another(call, call_id, arguments)):
             call = self._open[index] = {"id": "", "function": {"name": "", "arguments": ""}}
+            if delta.get("index") is None:  # pieces without index and id continue this call
+                self._open[position] = call
             self._message["tool_calls"].append(call)
         known = call["function"]
         if name != known["name"]:

@@ -40,6 +40,7 @@ from .wire import (
     from_user,
     in_turns,
     kept_blocks,
+    merge,
     plain_text,
     read_citations,
     read_counts,
@@ -381,7 +382,7 @@ class ChatGoogle(HTTPModel):
         if self.output_schema:
             config["responseMimeType"] = "application/json"
             config["responseJsonSchema"] = write_schema(self.output_schema)
-        return drop_none(config | {**self.generation_config})
+        return merge(drop_none(config), self.generation_config)
 
     def read(self, data: JSON) -> AssistantMessage:
         candidate = next(iter(as_dicts(data, "candidates")), JSON())

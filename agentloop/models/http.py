@@ -49,6 +49,7 @@ from .wire import (
     encode_body,
     first_text,
     load_json,
+    merge,
     parse_json,
     retry_after,
     storable,
@@ -635,6 +636,17 @@ class HTTPModel(Advised, ABC):
 
     # ---- all attempts
 
+    def request_body(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        tool_choice: ToolChoice = "auto",
+        stream: bool = False,
+    ) -> bytes:
+        """The JSON that `ainvoke` would send for these messages, without sending it."""
+        return encode_body(merge(self.body(messages, tools, tool_choice, stream), self.extra))
+
     def _wait(self, error: ModelError, attempt: int) -> float | None:
         """Return the seconds to wait before another attempt, or None without another attempt."""
         may_retry = error.should_retry
@@ -658,7 +670,7 @@ class HTTPModel(Advised, ABC):
         The reply, or the exception, has the failed attempts that may be billed as `attempts`.
         """
         body = self.body(messages, tools, tool_choice, bool(on_delta))
-        content = encode_body(body | dict(self.extra))
+        content = encode_body(merge(body, self.extra))
         attempts = list[SideRequest]()
         try:
             async with asyncio.timeout(self.timeout):

@@ -252,7 +252,7 @@ class ResponsesEvents(Accumulator):
 
     def add(self, event: JSON) -> None:
         kind = first_text(event, "type").removeprefix("response.")
-        index = event.get("output_index")
+        index = event.get("output_index", event.get("item_id"))
         if kind in TEXT_DELTAS:
             self.text(event["delta"])
         elif kind in THINKING_DELTAS:
@@ -264,7 +264,8 @@ class ResponsesEvents(Accumulator):
             call = self._begun[index]
             self.call(event["delta"], call["name"], call["call_id"])
         elif kind == "output_item.added":
-            self._begun[index] = event["item"]
+            item = event["item"]
+            self._begun[event.get("output_index", item.get("id"))] = item
         elif kind == "output_item.done":
             self.data["output"].append(event["item"])
         elif kind in ("completed", "incomplete", "failed"):

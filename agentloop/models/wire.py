@@ -88,10 +88,7 @@ def drop_none(fields: Mapping[str, Any]) -> JSON:
 
 
 def _read_integer(digits: str) -> int | str:
-    """Return an integer, or a very long one as text.
-
-    Python refuses to convert more than 4,300 digits, and a session could not store the integer.
-    """
+    """Python refuses to convert more than 4,300 digits, and a session couldn't store the number."""
     return digits if len(digits) > 4_000 else int(digits)
 
 
@@ -99,8 +96,12 @@ DECODER = json.JSONDecoder(parse_int=_read_integer)
 
 
 def load_json(text: bytes | bytearray) -> Any:
-    """Return the value of a JSON text. Raises ValueError for invalid JSON."""
-    return DECODER.decode(text.removeprefix(BOM_UTF8).decode(errors="surrogatepass"))
+    """Read a JSON text; very long integers become text. Raises ValueError for invalid JSON."""
+    decoded = text.removeprefix(BOM_UTF8).decode(errors="surrogatepass")
+    try:
+        return json.loads(decoded)
+    except ValueError:  # invalid, or with a very long integer; the decoder is slower
+        return DECODER.decode(decoded)
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
@@ -126,6 +127,17 @@ def read_counts(usage: JSON) -> Counter[str]:
             if type(count) is int:  # not a bool
                 counts[name] = max(0, count)
     return counts
+
+
+def merge(fields: Mapping[str, Any], more: Mapping[str, Any]) -> JSON:
+    """Add fields to a copy. Dicts that both have are merged, other values replaced."""
+    whole = {**fields}
+    for name, value in more.items():
+        old = whole.get(name)
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = merge(cast(JSON, old), cast(JSON, value))
+        whole[name] = value
+    return whole
 
 
 def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
@@ -173,13 +185,15 @@ def split_exchanges(messages: Sequence[Message]) -> list[int]:
     omitted from requests.
     """
     bounds = [0] if messages else []
-    for at, (before, message) in enumerate(pairwise(messages), 1):
+    before: Message | None = None
+    for at, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and not isinstance(before, AssistantMessage):
             starts = bool(message.tool_calls or message.text.strip())
         else:
             starts = isinstance(before, SystemMessage)
-        if starts:
+        if starts and before:
             bounds.append(at)
+        before = message
     return [*bounds, len(messages)]
 
 
@@ -213,16 +227,15 @@ def encode_exchanges(
     encoded = Encoded()
     for start, end in pairwise(bounds):
         first, others = messages[start], messages[start + 1 : end]
-        after = [*messages[end : end + 1]] if closed_by_reply else []
-        key = api, prefix, others, *[getattr(reply, "raw", None) for reply in after]
+        closing = messages[end] if closed_by_reply and end < len(messages) else None
+        key = api, prefix, others, getattr(closing, "raw", None)
         kept: Any = getattr(first, "encoded", (None, (), ""))
         if kept[0] != key:
             exchange = messages[start:end]
             if bind:
                 exchange = bind(exchange, prefix)
-            items = [encode(item) for item in write([*exchange, *after])]
-            if after:
-                items.pop()
+            written = write([*exchange, closing] if closing else exchange)
+            items = [encode(item) for item in (written[:-1] if closing else written)]
             kept = key, items, extend_prefix(prefix, items) if bind else ""
             object.__setattr__(first, "encoded", kept)  # messages are frozen
         encoded += kept[1]
@@ -471,12 +484,13 @@ class EventParser:
         self._line = bytearray()  # the incomplete line
         self._data = bytearray()  # the data of the incomplete event
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the data of all events completed by the piece."""
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Take the next piece, and return the data of all events that it completes."""
         ends_line = b"\n" in piece or b"\r" in piece or self._line.endswith(b"\r")
         self._line.extend(piece)
         if not ends_line:
-            return  # without copying, so that a line of many pieces takes linear time
+            return []  # without copying, so that a line of many pieces takes linear time
+        events = list[bytes]()
         lines = bytes(self._line).splitlines(keepends=True)
         self._line.clear()
         if not lines[-1].endswith(b"\n"):  # incomplete, or ends with the first half of \r\n
@@ -486,8 +500,9 @@ class EventParser:
             if name in DATA:
                 self._data += value.strip()
             elif self._data and not line.strip():
-                yield bytes(self._data)
+                events.append(bytes(self._data))
                 self._data.clear()
+        return events
 
 
 @dataclass
@@ -517,15 +532,17 @@ class Accumulator(ABC):
     def text(self, piece: str) -> None:
         """Emit a piece of the answer's text."""
         if piece and self.on_delta:
+            piece = clean_text(piece)
             self.shown = True
             self.texts.append(piece)
-            self.on_delta(TextDeltaEvent(clean_text(piece)))
+            self.on_delta(TextDeltaEvent(piece))
 
     def thinking(self, piece: str) -> None:
         """Emit a piece of the thinking."""
         if piece and self.on_delta:
+            piece = clean_text(piece)
             self.shown = True
-            self.on_delta(ThinkingDeltaEvent(clean_text(piece)))
+            self.on_delta(ThinkingDeltaEvent(piece))
 
     def call(self, piece: str, tool: str, call_id: str) -> None:
         """Emit a piece of a call's arguments."""

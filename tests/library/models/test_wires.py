@@ -954,3 +954,84 @@ def test_invalid_arguments_are_sent_as_an_empty_object(arguments):
     assert wire_arguments(ToolCall("1", "x", arguments)) == "{}"
     good = ' {"b": 1,\n"a":2} '
     assert wire_arguments(ToolCall("1", "x", good)) == good
+
+
+@pytest.mark.parametrize(
+    ("wire", "settings", "extra", "place"),
+    [
+        (ANTHROPIC, {}, {"output_config": {"effort": "low"}}, ["output_config", "format"]),
+        (RESPONSES, {}, {"text": {"verbosity": "low"}}, ["text", "format"]),
+        (
+            RESPONSES,
+            {"reasoning_effort": "low"},
+            {"reasoning": {"summary": "auto"}},
+            ["reasoning", "effort"],
+        ),
+        (OPENAI, {}, {"response_format": {"x": 1}}, ["response_format", "json_schema"]),
+        (
+            GOOGLE,
+            {},
+            {"generationConfig": {"topP": 0.5}},
+            ["generationConfig", "responseJsonSchema"],
+        ),
+    ],
+)
+def test_extra_is_merged_with_the_fields_of_the_request(wire, settings, extra, place):
+    llm = wire.model("http://x", extra=extra, **settings).with_output(SCHEMA)
+    body = json.loads(llm.request_body(HI))
+    [(name, value)] = extra.items()
+    assert value.items() <= body[name].items()
+    assert body[place[0]][place[1]]
+
+
+def test_the_generation_config_is_merged_with_the_settings():
+    llm = GOOGLE.model(
+        "http://x",
+        thinking_budget=5,
+        generation_config={"thinkingConfig": {"includeThoughts": True}},
+    )
+    config = json.loads(llm.request_body(HI))["generationConfig"]["thinkingConfig"]
+    assert config == {"thinkingBudget": 5, "includeThoughts": True}
+
+
+async def test_the_body_of_a_request_can_be_read_without_sending_it(wire):
+    async with wire.double(["a"]) as server, wire.model(server) as llm:
+        await llm.ainvoke(HI, TOOLS, tool_choice="auto")
+        body = json.loads(llm.request_body(HI, TOOLS))
+    assert server.requests == [body]
+
+
+def _call_pieces(wire, order):
+    """Return a stream in which the pieces of two calls have this order."""
+    frames = []
+    begun = set()
+    for number, text in order:
+        first = number not in begun
+        begun.add(number)
+        if wire is ANTHROPIC:
+            if first:
+                block = {"type": "tool_use", "id": f"c{number}", "name": "time", "input": {}}
+                frames.append(
+                    {"type": "content_block_start", "index": number, "content_block": block}
+                )
+            delta = {"type": "input_json_delta", "partial_json": text}
+            frames.append({"type": "content_block_delta", "index": number, "delta": delta})
+            continue
+        function = {"arguments": text} | ({"name": "time"} if first else {})
+        call = {"id": f"c{number}", "function": function}
+        frames.append({"choices": [{"delta": {"tool_calls": [call]}}]})
+    if wire is ANTHROPIC:
+        frames.append({"type": "message_delta", "delta": {"stop_reason": "tool_use"}})
+    else:
+        frames.append({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
+    return stream_head() + b"".join(
+        chunk(b"data: " + json.dumps(frame).encode() + b"\n\n") for frame in frames
+    )
+
+
+@for_wires(ANTHROPIC, OPENAI)
+async def test_interleaved_pieces_of_calls_belong_to_their_call(wire):
+    pieces = [(0, '{"zone'), (1, '{"zo'), (0, '": 1}'), (1, 'ne": 2}')]
+    async with FaultServer([send(_call_pieces(wire, pieces)), fin()]) as server:
+        reply = await ask(wire.model(server), streaming=True)
+    assert [call.parsed for call in reply.tool_calls] == [{"zone": 1}, {"zone": 2}]
