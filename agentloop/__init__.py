@@ -13,7 +13,8 @@ This module exports the names that most programs need:
 
 - agents: `Agent`, `Loop` (the for-loop without mixins), `Result`, `Stop`, `RunStopped`;
 - models: `ChatOpenAI`, `ChatAnthropic`, `ChatGoogle`, `Fallback`, `ScriptedModel`, `ChatModel`;
-- tools: `tool`, `Tool`, `ToolError`, `TaskComplete`, `Depends`, `current_agent`, `current_call`;
+- tools: `tool`, `Tool`, `ToolError`, `TaskComplete`, `NeedsApproval`, `Depends`, `current_agent`,
+  `current_call`;
 - mixins: `Compaction`, `Cost`, `DoneTool`, `Ephemeral`, `InstructionFiles`, `Limits`,
   `MessageQueue`, `Session`;
 - messages, log records and events: `UserMessage`, `ToolCall`, `TextDeltaEvent`, and others.
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from .common.prices import Price
     from .common.records import dump_record, load_record
     from .common.redaction import redacted
+    from .common.review import NeedsApproval, Review, is_approved
     from .common.store import read_log, session_path, write_log
     from .common.summary import Summary
     from .common.tokens import (
@@ -155,6 +157,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "ModelError",
+    "NeedsApproval",
     "Overloaded",
     "Part",
     "Price",
@@ -162,6 +165,7 @@ __all__ = [
     "Record",
     "Request",
     "Result",
+    "Review",
     "RunStart",
     "RunStopped",
     "ScriptedModel",
@@ -201,6 +205,7 @@ __all__ = [
     "dump_record",
     "every",
     "from_openai",
+    "is_approved",
     "list_sessions",
     "load_encoding",
     "load_record",
@@ -223,6 +228,7 @@ LAZY = {  # names outside the core, by module: loaded on first use
     ".common.prices": "Price",
     ".common.records": "dump_record load_record",
     ".common.redaction": "redacted",
+    ".common.review": "NeedsApproval Review is_approved",
     ".common.store": "read_log session_path write_log",
     ".common.summary": "Summary",
     ".common.tokens": "context_window count_tokens load_encoding message_tokens tool_tokens",

@@ -296,7 +296,13 @@ class Loop(BaseAgent):
                 work = wait_for(timeout, work, grace=self.cancel_timeout)
             value = await work
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
-        except (Stop, KeyboardInterrupt, SystemExit):
+        except Stop as stop:
+            entry = stop.entry(call)
+            if entry is None:
+                raise
+            self.record(entry)
+            raise Stop(stop.reason, stop.text) from stop  # the entry is about this call only
+        except (KeyboardInterrupt, SystemExit):
             raise
         except ToolError as error:
             text = safe_str(str, error)

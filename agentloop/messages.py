@@ -669,6 +669,10 @@ class Stop(Exception):
         """Return the Result of the ended run."""
         return Result(self.text, self.value, self.reason)
 
+    def entry(self, call: ToolCall) -> CallEntry | None:
+        """Return a log entry about the call whose tool raised this exception, if there is one."""
+        return None
+
 
 class TaskComplete(Stop):
     """Ends a run as done. A done tool raises this exception with the answer as `message`."""

@@ -36,6 +36,7 @@ CallStatus = Literal[
     "pending",
     "awaiting_approval",
     "awaiting_answer",
+    "deferred",
     "running",
     "completed",
     "failed",
@@ -261,7 +262,8 @@ def with_unique_ids(
 class CallState:
     """The state of one call in a log.
 
-    state: "cut_off" if the reply with the call was incomplete, so that the call was never executed;
+    state: "deferred" from the request for a later decision until the result that says so;
+        "cut_off" if the reply with the call was incomplete, so that the call was never executed;
         "sealed" if the run ended before the call, or if the call had started and may not start
         again.
     start: `start.at` is the Unix time of the start.
@@ -297,7 +299,7 @@ class CallState:
     @property
     def waits(self) -> bool:
         """Return whether the call may still start."""
-        return self.state in ("pending", "awaiting_approval", "awaiting_answer")
+        return self.state in ("pending", "awaiting_approval", "awaiting_answer", "deferred")
 
     @property
     def waiting_inside(self) -> list[CallState]:
@@ -310,12 +312,13 @@ class CallState:
     def end(self, result: ToolMessage) -> None:
         """Record the result of this call. A started call is never "denied"."""
         self.result, self.awaits = result, None
+        inner_ends = self.state != "deferred"  # the result says that the outcome follows
         if result.origin == "tool" or (result.origin == "denied" and self.start):
             self.state = "failed" if result.is_error else "completed"
         else:
             self.state = result.origin
         for inner in self.inner:
-            if inner.result is None:
+            if inner_ends and inner.result is None:
                 inner.end(placeholder_result(inner))
 
 

@@ -1,6 +1,7 @@
 """Gates judge all calls of a turn before the first call runs: the base of Hooks and Approval.
 
-Copy with: the core, common/decides.py, common/review.py.
+Copy with: the core, common/decides.py, common/nested.py, common/records.py, common/review.py,
+common/subagents.py.
 
     class NoPushes(Gate):
         async def judge(self, judgment: Judgment) -> Judgment:
@@ -34,7 +35,7 @@ from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
 from ..transcript import denied
 from ..waiting import logger, was_cancelled
 from .decides import Decides
-from .review import Decision
+from .review import BY_RULE, Decision, awaits_start
 
 CHANGED = "The call was changed after it had been judged."
 FAILED = "An approval check failed."
@@ -46,9 +47,10 @@ class Verdict(IntEnum):
     NONE = 0  # no opinion: the call is executed unless another gate objects
     ALLOW = 1
     ASK = 2  # the call requires approval
-    INVALID = 3  # the call cannot be executed; the reason is its result
-    BROKEN = 4  # the gate failed; the call is denied
-    DENY = 5
+    ANSWERED = 3  # a reviewer answered in place of the tool; the reason is the result
+    INVALID = 4  # the call cannot be executed; the reason is its result
+    BROKEN = 5  # the gate failed; the call is denied
+    DENY = 6
 
 
 @frozen
@@ -109,32 +111,38 @@ class Gate(Decides):
         return [self]
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        judgments = dict[str, Judgment]()
-        first, *below = self.judging_agents()
-        for call in calls:
-            judgment = Judgment(call, self, below=below)
-            # some servers encode arguments twice, as a JSON string: '"{}"'
-            with suppress(ToolError):
-                judgment = judgment.with_arguments(parse_arguments(call.arguments))
-            try:
-                judgment = validated(await first.judge(judgment))
-            except (Exception, CancelledError) as error:
-                if isinstance(error, Stop) or was_cancelled(error):
-                    raise
-                logger.exception("a gate failed; the call %s is denied", call.id)
-                judgment = judgment.or_stricter(Verdict.BROKEN, FAILED)
-            judgments[call.id] = judgment
+        judgments = {call.id: await self._judged(call) for call in calls}
         judged = judgments.values()
         if any(call.parent_id for call in calls):
             judgments = {**self._judgments, **judgments}  # the turn is still running
         self._judgments = judgments
         if any(judgment.waits for judgment in judged):
             raise Stop("needs_approval")
-        for judgment in judged:  # a rule may allow a call that awaits approval
+        for judgment in judged:  # a rule may allow a call for which a gate has asked
             state = self.conversation.state_of(judgment.call)
-            if judgment.verdict == Verdict.ALLOW and state.state == "awaiting_approval":
-                self.record(Decision(judgment.call.id, True, judgment.reason, "rule"))
+            if judgment.verdict == Verdict.ALLOW and awaits_start(state):
+                self.record(Decision(judgment.call.id, True, judgment.reason, BY_RULE))
         return await super().call_tools([judgment.call for judgment in judged])
+
+    async def _judged(self, call: ToolCall) -> Judgment:
+        """Return the judgment of all gates on a call, or on the call that a reviewer made of it."""
+        first, *below = self.judging_agents()
+        before = self.conversation.state_of(call).call
+        judgment = Judgment(call, self, below=below)
+        # some servers encode arguments twice, as a JSON string: '"{}"'
+        with suppress(ToolError):
+            judgment = judgment.with_arguments(parse_arguments(call.arguments))
+        try:
+            judgment = validated(await first.judge(judgment))
+        except (Exception, CancelledError) as error:
+            if isinstance(error, Stop) or was_cancelled(error):
+                raise
+            logger.exception("a gate failed; the call %s is denied", call.id)
+            return judgment.or_stricter(Verdict.BROKEN, FAILED)
+        edited = self.conversation.states.get(call.id)
+        if edited and edited.call != before:
+            return await self._judged(edited.call)
+        return judgment
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         state = self.conversation.state_of(call)
@@ -143,6 +151,8 @@ class Gate(Decides):
             return denied(state, CHANGED)
         if judgment.denies:
             return denied(state, judgment.reason)
+        if judgment.verdict == Verdict.ANSWERED:
+            return call.answer(judgment.reason)
         if judgment.verdict == Verdict.INVALID:
             return call.answer(judgment.reason, is_error=True)
         return await super().call_tool(call)
@@ -156,7 +166,7 @@ def validated(judgment: object) -> Judgment:
     """
     if not isinstance(judgment, Judgment):
         raise TypeError(f"judge() has to return a Judgment, not {judgment!r:.80}")
-    if not judgment.denies and judgment.verdict != Verdict.INVALID:
+    if judgment.verdict < Verdict.INVALID and not judgment.denies:
         if judgment.final is None:
             raise ValueError("judge() has to call super().judge() unless the call is denied")
         if judgment.final != judgment.call:

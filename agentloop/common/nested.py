@@ -46,7 +46,7 @@ class InnerCall(CallEntry):
     def apply(self, conversation: Conversation) -> None:
         parent = conversation.states.get(self.parent_id)
         if parent and self.call_id not in conversation.states:
-            conversation.states[self.call_id] = state = CallState(self.call)
+            conversation.states[self.call_id] = state = CallState(self.call, entries=[self])
             parent.inner += (state,)
 
 

@@ -1,26 +1,90 @@
-"""Approval requests and decisions: the log entries, and what they do to a call.
+"""Approval: a tool's way to ask, the log entries, and what a decision does to a call.
 
-Copy with: transcript.py and its imports.
+Copy with: the core.
+
+    @tool
+    def pay(amount: int, approved: Annotated[bool, Depends(is_approved)]) -> str:
+        "Pays an amount."
+        if amount > 100 and not approved:
+            raise NeedsApproval("over 100")
+        ...
+
+The run ends as "needs_approval", and `agent.pending` lists the call. After `agent.decide`, `run()`
+executes the tool again. Raise the exception before the tool has had an effect. `Approval` adds
+rules, modes and callbacks, so that a tool doesn't have to ask.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple
 
-from ..messages import Awaits, CallEntry, ToolCall, frozen
+from pydantic_core import to_json
+
+from ..depends import Depends, current_agent, current_call
+from ..loop import Loop
+from ..messages import (
+    TAGS,
+    Awaits,
+    CallEntry,
+    Record,
+    Stop,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    frozen,
+    tag_of,
+)
 from ..transcript import CallState
+
+EDITED = "A reviewer changed the arguments of this call to {}. The result:"
+BY_RULE = "rule"  # a rule allows a call that awaited approval
+
+
+class NeedsApproval(Stop):
+    """A tool raises this exception to ask for approval, with the reason as its text."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__("needs_approval", reason)
+
+    def entry(self, call: ToolCall) -> Ask:
+        return Ask(call.id, self.text, call.name, call.arguments, by_tool=True)
+
+
+def is_approved(
+    agent: Annotated[Loop, Depends(current_agent)], call: Annotated[ToolCall, Depends(current_call)]
+) -> bool:
+    """Return whether a person has allowed the current call: a dependency of tools that ask."""
+    decision = agent.conversation.state_of(call).newest(Decision)
+    return decision is not None and decision.allowed and decision.by != BY_RULE
+
+
+class Review(NamedTuple):
+    """A reviewer's decision: the arguments of `decide`, and an answer of `approval_callback`.
+
+    verdict: "allow", "deny", or "respond", which makes `note` the call's result.
+    note: the reason, or the result.
+    arguments: the arguments that an allowed call runs with instead of the model's.
+    """
+
+    verdict: Literal["allow", "deny", "respond"]
+    note: str = ""
+    arguments: Mapping[str, Any] | None = None
 
 
 @frozen
 class Ask(Awaits):
     """An approval request for a call, with its reason.
 
-    `name` and `arguments` (JSON text) describe the call as it would be executed.
+    `name` and `arguments` (JSON text) describe the call as it would be executed. `by_tool` says
+    that the tool itself asks, and has had no effect yet.
     """
 
     reason: str = ""
     name: str = ""
     arguments: str = ""
+    by_tool: bool = False
 
     @property
     def stop_reason(self) -> str:
@@ -36,25 +100,95 @@ class Ask(Awaits):
 
     def apply_to(self, state: CallState) -> None:
         state.awaits, state.state = self, "awaiting_approval"
+        if self.by_tool:
+            state.start = None
 
 
 @frozen
 class Decision(CallEntry):
-    """The decision on an approval request. `by` identifies the reviewer."""
+    """The decision on an approval request. `by` identifies the reviewer.
+
+    reason: the reason; the call's result if `is_response`.
+    arguments: JSON text that replaces the arguments of an allowed call; "" keeps them.
+    is_response: the reviewer answered in place of the tool, which doesn't run.
+    """
 
     allowed: bool
     reason: str = ""
     by: str = ""
+    arguments: str = ""
+    is_response: bool = False
 
     def apply_to(self, state: CallState) -> None:
         state.awaits, state.reason = None, self.reason
+        if self.arguments:
+            state.call = edited(state.call, self.arguments)
         if self.allowed:
             state.state = "pending"
         else:  # started calls may have had effects
             state.state = "sealed" if state.start else "denied"
 
 
+def decision_of(
+    call: ToolCall,
+    verdict: str,
+    note: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    by: str = "user",
+) -> Decision:
+    """Return the entry of a decision. Raises ValueError for another verdict."""
+    if verdict not in ("allow", "deny", "respond"):
+        raise ValueError(
+            f"invalid verdict {verdict!r} for call {call.id!r}: use 'allow', 'deny' or 'respond'"
+        )
+    if arguments is not None and verdict != "allow":
+        raise ValueError(f"only an allowed call has arguments: use 'allow', not {verdict!r}")
+    text = "" if arguments is None else to_json(arguments).decode()
+    return Decision(call.id, verdict == "allow", note, by, text, verdict == "respond")
+
+
+@frozen
+class EditedCall(ToolCall):
+    """A call whose arguments a reviewer changed, which its result tells the model."""
+
+    def record_of(self, record: ToolMessage | CallEntry) -> Record:
+        if not isinstance(record, ToolMessage):
+            return record
+        note = EDITED.format(self.arguments)
+        if isinstance(record.content, str):
+            return replace(record, content=f"{note}\n{record.content}", is_json=False)
+        return replace(record, content=(TextPart(note), *record.content))
+
+
+del TAGS[tag_of(EditedCall)]  # never a record
+
+
+def edited(call: ToolCall, arguments: str) -> ToolCall:
+    """Return the call with a reviewer's arguments."""
+    if type(call) is ToolCall:
+        return EditedCall(call.id, call.name, arguments, call.parent_id)
+    return replace(call, arguments=arguments)  # its result goes to the tool that made the call
+
+
 def asked(state: CallState) -> ToolCall:
-    """Return the call as presented for approval; a gate may have changed the arguments."""
+    """Return the call as a reviewer has seen it, after the changes of gates, or has changed it."""
+    for entry in reversed(state.entries):
+        if isinstance(entry, Ask):
+            return entry.presented(state.call)
+        if isinstance(entry, Decision) and entry.arguments:
+            break
+    return state.call
+
+
+def awaits_decision(state: CallState) -> bool:
+    """Return whether the newest approval request for a call has no decision."""
+    for entry in reversed(state.entries):
+        if isinstance(entry, Ask | Decision):
+            return isinstance(entry, Ask)
+    return False
+
+
+def awaits_start(state: CallState) -> bool:
+    """Return whether a gate has asked about a call, which has therefore not started."""
     ask = state.newest(Ask)
-    return ask.presented(state.call) if ask else state.call
+    return awaits_decision(state) and ask is not None and not ask.by_tool

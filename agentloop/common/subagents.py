@@ -6,7 +6,7 @@ Copy with: the core, common/nested.py, common/records.py.
 from __future__ import annotations
 
 from dataclasses import field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ..history_change import HistoryChange
 from ..loop import Loop
@@ -22,6 +22,7 @@ from ..messages import (
     frozen,
     tag_of,
 )
+from ..tools import FunctionTool, Tool, by_name
 from ..transcript import CallState, Conversation, is_complete
 from .nested import InnerCall
 from .records import from_dict, to_dict
@@ -129,6 +130,29 @@ class RunsBelow(Loop):
     """
 
     parent: Loop
+
+
+class SubAgentTool(FunctionTool[..., Any]):
+    """A tool that runs a sub-agent. An interrupted call continues the sub-agent.
+
+    agent: the template of the sub-agent.
+    """
+
+    agent: Loop
+
+    @property
+    def resumes(self) -> bool:
+        return True
+
+
+def find_tool_of(agent: Loop, call: ToolCall) -> Tool | None:
+    """Return the tool of a call that an agent's log presents; None if it isn't offered now."""
+    if isinstance(call, SubAgentCall):
+        runs = find_tool_of(agent, call.runner)
+        if not isinstance(runs, SubAgentTool):
+            return None
+        agent = runs.agent
+    return by_name(agent.toolset()).get(call.name)
 
 
 class FiresHooks:

@@ -30,7 +30,17 @@ from pydantic_core import to_jsonable_python
 
 from ..common.decides import DECIDED
 from ..common.gate import Gate, Judgment, Verdict
-from ..common.review import Ask, Decision, asked
+from ..common.nested import InnerResult
+from ..common.review import (
+    Ask,
+    Decision,
+    Review,
+    asked,
+    awaits_decision,
+    awaits_start,
+    decision_of,
+    is_approved,
+)
 from ..common.subagents import RunsBelow
 from ..errors import ToolError
 from ..loop import Request
@@ -40,8 +50,11 @@ from ..messages import (
     CallEntry,
     Fork,
     Mark,
+    Result,
+    Stop,
     ToolCall,
     ToolMessage,
+    ToolStart,
     UserMessage,
     frozen,
 )
@@ -112,31 +125,48 @@ class PlanApproved(Mark):
 
 @frozen
 class Deferred(CallEntry):
-    """A call awaits approval while the conversation continues."""
+    """A call awaits approval while the conversation continues: see `Approval.deferred`."""
+
+    def apply_to(self, state: CallState) -> None:
+        state.state = "deferred"
+        for waiting in undecided(state):
+            waiting.awaits = None
 
 
 class Deferrals(Fold):
     """The deferred calls, until a note with the outcome follows in the log.
 
-    decided: whether the log contains a decision, by call id.
+    answered: whether the log contains a result, by call id. The first says that the call waits.
     """
 
     def __init__(self, log: Records) -> None:
         super().__init__(log)
-        self.decided = dict[str, bool]()
+        self.answered = dict[str, bool]()
 
     def take(self, at: int, record: object) -> None:
+        result = record.result if isinstance(record, InnerResult) else record
         if isinstance(record, Deferred):
-            self.decided[record.call_id] = False
-        elif isinstance(record, Decision) and record.call_id in self.decided:
-            self.decided[record.call_id] = True
+            self.answered[record.call_id] = False
+        elif isinstance(result, ToolMessage) and result.tool_call_id in self.answered:
+            if result.origin == "tool" or self.answered[result.tool_call_id]:
+                self.answered[result.tool_call_id] = True
+            else:  # closed or denied instead of deferred
+                del self.answered[result.tool_call_id]
+        elif isinstance(record, ToolStart) and self.answered.get(record.call_id) is False:
+            del self.answered[record.call_id]  # started after all
         elif isinstance(record, UserMessage):
-            self.decided.pop(record.sent_id, None)
-        elif isinstance(record, ToolMessage) and record.origin != "tool":
-            if not self.decided.get(record.tool_call_id):  # closed or denied instead of deferred
-                self.decided.pop(record.tool_call_id, None)
+            self.answered.pop(record.sent_id, None)
         elif isinstance(record, Fork):  # the calls belong to the original agent
-            self.decided.clear()
+            self.answered.clear()
+
+
+def undecided(state: CallState) -> list[CallState]:
+    """Return the calls that await a decision: a call, or calls inside it at any depth."""
+    waiting = [state] if awaits_decision(state) else []
+    for inner in state.inner:
+        if inner.result is None:
+            waiting += undecided(inner)
+    return waiting
 
 
 class Consent(Fold):
@@ -171,8 +201,9 @@ class Approval(Gate):
         fails (its predicate raises or does not return a bool, or an argument is not plain data),
         a "deny" or "ask" rule matches and an "allow" rule does not.
     approval_callback: a function, sync or async, called with the call and the reason why approval
-        is required. Return True to allow the call, or a string to deny it with a message for the
-        model; any other value denies it. Without a callback the run ends with "needs_approval".
+        is required. Return True to allow the call, a string to deny it with a message for the
+        model, or a `Review` with other arguments or with a result; any other value denies the call.
+        If there's no callback, the run ends with "needs_approval".
     approval_timeout: seconds to wait for the callback before denying the call.
     defer_approval: whether the conversation continues while a call awaits approval. A placeholder
         result describes the state of the call, and `agent.deferred` lists the call. After `decide`,
@@ -194,14 +225,17 @@ class Approval(Gate):
 
     @property
     def deferred(self) -> tuple[ToolCall, ...]:
-        """Return the deferred calls without a decision. They survive a restart, but not a fork."""
-        return tuple(asked(state) for state in self._deferrals(decided=False))
+        """The deferred calls that await a decision. They survive a restart, but not a fork."""
+        calls = list[ToolCall]()
+        for state in self._deferrals(decided=False):
+            calls += map(asked, undecided(state))
+        return tuple(calls)
 
     def state_to_decide(self, call_id: str) -> CallState:
         if call_id not in [call.id for call in self.deferred]:
             return super().state_to_decide(call_id)
         state = self.conversation.states[call_id]
-        if state.result is None:  # the run ended between both records
+        if state.state == "deferred":  # the run ended between both records
             result = state.call.answer(DEFERRED, is_error=True)
             self.record(state.call.record_of(result))
         return state
@@ -235,10 +269,9 @@ class Approval(Gate):
 
     def _deferrals(self, decided: bool) -> list[CallState]:
         """Return the deferred calls, with or without a decision, whose outcome is not noted."""
-        calls = self.fold(Deferrals).decided.items()
         states = self.conversation.states
-        wanted = [call_id for call_id, has_decision in calls if has_decision == decided]
-        return [states[call_id] for call_id in wanted if call_id in states]
+        deferred = [states[id] for id in self.fold(Deferrals).answered if id in states]
+        return [state for state in deferred if decided != bool(undecided(state))]
 
     def _announce_decision(self) -> None:
         """Add a note about a decided deferral if `run()` would have nothing to continue."""
@@ -250,16 +283,62 @@ class Approval(Gate):
 
         A call that has started before, in a process that was killed, does not run again.
         """
-        if state.state == "pending":
+        resumes = any(tool.resumes for tool in self.toolset() if tool.name == state.call.name)
+        if state.state == "pending" or (state.state == "running" and resumes and state.inner):
             await self.call_tools([asked(state)])
         state = self.conversation.states[state.call.id]
         result = state.result
         decision = state.newest(Decision)
-        if state.state == "running" or (decision and not decision.allowed):
+        if decision and decision.is_response:
+            result = state.call.answer(decision.reason)
+        elif state.state == "running" or (decision and not decision.allowed):
             result = placeholder_result(state)
-        if result and not state.waits:
+        if result and not state.waits and not undecided(state):
             text = f"{state.call.name}({asked(state).arguments}): {result.text}"
             self.add(UserMessage(f"{OUTCOME} {text}", "note", state.call.id))
+
+    async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
+        while True:
+            try:
+                return await super().call_tools(calls)
+            except Stop as stop:
+                if stop.reason != "needs_approval":
+                    raise
+                states = [self.conversation.state_of(call) for call in calls]
+                asking = [state for state in states if undecided(state)]
+                if not asking or any(map(awaits_start, asking)):
+                    raise
+                await self._settle_asking(asking, stop)
+                states = [self.conversation.state_of(state.call) for state in asking]
+                calls = [state.call for state in states if state.result is None]
+                if not calls:
+                    return None
+
+    async def _settle_asking(self, asking: Sequence[CallState], stop: Stop) -> None:
+        """Decide or defer calls that asked while they ran: a tool's, or a sub-agent's calls.
+
+        Raises the Stop if the run has to end.
+        """
+        if self.approval_callback:
+            for state in asking:
+                for inner in undecided(state):
+                    if inner is state and is_approved(self, inner.call):
+                        raise RuntimeError(
+                            f"{inner.call.name} asks for approval again: after an approval, "
+                            "a tool must not raise NeedsApproval (see is_approved)"
+                        )
+                    ask = inner.newest(Ask)
+                    decision = await self._ask_reviewer(asked(inner), ask.reason if ask else "")
+                    self.record_decision(inner, decision)
+                state = self.conversation.state_of(state.call)
+                if state.result is None and not state.waits:
+                    self.add(state.call.record_of(placeholder_result(state)))
+        elif self.defer_approval and not isinstance(self, RunsBelow):
+            for state in asking:
+                self.record(Deferred(state.call.id))
+                self.add(state.call.record_of(state.call.answer(DEFERRED, is_error=True)))
+        else:
+            raise stop
 
     async def judge(self, judgment: Judgment) -> Judgment:
         judgment = await super().judge(judgment)  # a hook may change the call
@@ -306,16 +385,20 @@ class Approval(Gate):
                 return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
             is_open = call.id in agent.conversation.states and not state.result
             return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
-        work = call_function(self.approval_callback, call, judgment.reason)
-        try:
-            answer = await wait_for(self.approval_timeout, work, grace=0)  # ignores a late answer
-        except TypeError as error:
-            error.add_note("call.arguments is the JSON text of the model; call.parsed is a dict")
-            raise
-        note = answer if isinstance(answer, str) else ""
-        decision = Decision(call.id, answer is True, note, "callback")
+        decision = await self._ask_reviewer(call, judgment.reason)
         agent.record(decision)
         return decided(judgment, decision)
+
+    async def _ask_reviewer(self, call: ToolCall, reason: str) -> Decision:
+        """Return the decision of the callback. An answer after the timeout is ignored."""
+        assert self.approval_callback
+        work = call_function(self.approval_callback, call, reason)
+        answer = await wait_for(self.approval_timeout, work, grace=0)
+        if answer is True:
+            answer = Review("allow")
+        elif not isinstance(answer, Review):
+            answer = Review("deny", answer if isinstance(answer, str) else "")
+        return decision_of(call, *answer, by="callback")
 
 
 def check_callback(callback: Callable[..., object] | None) -> None:
@@ -379,6 +462,8 @@ def has_fixed_arguments(tool: Tool) -> bool:
 def decided(judgment: Judgment, decision: Decision) -> Judgment:
     """Return the judgment with a decision applied."""
     verdict = Verdict.ALLOW if decision.allowed else Verdict.DENY
+    if decision.is_response:
+        verdict = Verdict.ANSWERED
     return replace(judgment, verdict=verdict, reason=decision.reason, waits=False)
 
 

@@ -19,14 +19,14 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from ..common.nested import InnerCall, InnerResult, NestedCall
+from ..common.nested import InnerCall, InnerResult
 from ..errors import ToolError
 from ..events import events_of
 from ..loop import Loop
 from ..messages import Record, Result, TaskComplete, ToolCall, ToolMessage
 from ..run import BaseAgent
 from ..tools import Tool, find_tool
-from ..transcript import placeholder_result
+from ..transcript import CallState, placeholder_result
 from ..waiting import cancel_and_wait, capture, was_cancelled
 
 Outcome = ToolMessage | BaseException
@@ -127,10 +127,9 @@ class Caller:
             raise self.error
 
     @cached_property  # most tools make no calls
-    def _earlier(self) -> list[ToolCall]:
+    def _earlier(self) -> list[CallState]:
         """Return the unmatched calls of earlier executions."""
-        made = [inner.call for inner in self.agent.conversation.state_of(self.outer).inner]
-        return [call for call in made if isinstance(call, NestedCall)]  # not a sub-agent's
+        return [*self.agent.conversation.state_of(self.outer).inner]
 
     @cached_property
     def _slots(self) -> dict[bool, asyncio.Semaphore]:
@@ -139,10 +138,11 @@ class Caller:
 
     def _earlier_call(self, name: str, arguments: str) -> ToolCall | None:
         """Return and remove the matching call of a previous execution."""
-        for call in self._earlier:
-            if (call.name, call.arguments) == (name, arguments):
-                self._earlier.remove(call)
-                return call
+        for state in self._earlier:
+            made = state.newest(InnerCall)  # without the changes of a reviewer
+            if made and (made.name, made.arguments) == (name, arguments):
+                self._earlier.remove(state)
+                return state.call
         return None
 
     def _new_call(self, name: str, arguments: str) -> ToolCall:

@@ -40,7 +40,7 @@ from pydantic import PositiveInt
 
 from ..common.gate import Gate
 from ..common.records import from_dict, to_dict
-from ..common.subagents import FiresHooks, RunsBelow, SubAgentRecord
+from ..common.subagents import FiresHooks, RunsBelow, SubAgentRecord, SubAgentTool
 from ..content import describe_error
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
@@ -48,7 +48,7 @@ from ..events import Event, SubAgentEvent
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, Record, Result, RunEnd, SideRequest, Stop, ToolCall
 from ..run import ANSWERED, can_continue
-from ..tools import FunctionTool, Tool
+from ..tools import Tool
 from ..transcript import with_calls_made
 
 Parent = Annotated[Loop, Depends(current_agent)]
@@ -62,15 +62,9 @@ def as_tool(agent: Loop, name: str, description: str) -> Tool:
     async def ask(prompt: str, parent: Parent, call: Call) -> str:
         return await run_sub_agent(agent, prompt, name, parent, call)
 
-    return SubAgentTool(ask, description, name=name)
-
-
-class SubAgentTool(FunctionTool[..., Awaitable[str]]):
-    """A tool that runs a sub-agent. An interrupted call continues the sub-agent."""
-
-    @property
-    def resumes(self) -> bool:
-        return True
+    tool = SubAgentTool(ask, description, name=name)
+    tool.agent = agent
+    return tool
 
 
 class SubAgents(Loop):

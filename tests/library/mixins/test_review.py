@@ -1,0 +1,313 @@
+"""The verbs of review: allow, edit, deny and respond, for an agent's calls and its sub-agents'."""
+
+from collections import Counter
+from typing import Annotated
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Depends,
+    NeedsApproval,
+    Review,
+    ScriptedModel,
+    Session,
+    ToolMessage,
+    UserMessage,
+    is_approved,
+    tool,
+    validate_messages,
+)
+from agentloop.common.review import Decision
+from agentloop.depends import current_agent
+from agentloop.mixins.approval import Approval, Deferred, Rule
+from agentloop.models.scripted import call
+from agentloop.toolkits.subagent import as_tool
+
+
+class Asking(Approval, Agent): ...
+
+
+class Saved(Session, Agent):
+    session = "s"
+    session_fsync = False
+
+
+class SavedAsking(Approval, Saved): ...
+
+
+def replaying(*turns):
+    """Return a model that answers by the number of its replies in the history."""
+
+    def reply(messages, tools):
+        done = sum(isinstance(message, AssistantMessage) for message in messages)
+        turn = turns[min(done, len(turns) - 1)]
+        return turn(messages) if callable(turn) else turn
+
+    return ScriptedModel(reply)
+
+
+def last(messages):
+    return messages[-1].text
+
+
+class Bank:
+    """A tool that pays, and agents that use it at a depth of sub-agents."""
+
+    def __init__(self, depth=0, *, asks_itself=False):
+        self.paid = Counter()
+        self.depth = depth
+        self.asks_itself = asks_itself
+
+        @tool
+        def pay(amount: int, to: str = "anna") -> str:
+            """Pay."""
+            self.paid[amount, to] += 1
+            return f"paid {amount} to {to}"
+
+        @tool(name="pay")
+        def pay_or_ask(
+            amount: int, approved: Annotated[bool, Depends(is_approved)], to: str = "anna"
+        ) -> str:
+            """Pay, and ask above 100."""
+            if amount > 100 and not approved:
+                raise NeedsApproval("over 100")
+            return pay(amount, to)
+
+        self.tool = pay_or_ask if asks_itself else pay
+
+    def agent(self, *, cls=None, llm=None, above=Agent, **settings):
+        """Return the agent to talk to. `cls` is the class of the agent that pays."""
+        cls = cls or (Agent if self.asks_itself else Asking)
+        tools = [self.tool]
+        llm = llm or replaying(call("pay", amount=500), last)
+        if not self.depth:
+            return cls(llm=llm, tools=tools, **settings)
+        agent = cls(llm=llm, tools=tools)
+        for level in range(self.depth):
+            is_top = level == self.depth - 1
+            kind, given = (above, settings) if is_top else (Agent, {})
+            tools = [as_tool(agent, "clerk", "Pays")]
+            agent = kind(llm=replaying(call("clerk", prompt="Pay."), last), tools=tools, **given)
+        return agent
+
+
+DEPTHS = pytest.mark.parametrize("depth", [0, 1, 2])
+ASKS = pytest.mark.parametrize("asks_itself", [False, True])
+
+
+@DEPTHS
+@ASKS
+@pytest.mark.parametrize(
+    ("verb", "paid", "word"),
+    [
+        (("allow",), {(500, "anna"): 1}, "paid 500"),
+        (("deny", "Not today."), {}, "Not today."),
+        (("respond", "Use the other account."), {}, "Use the other account."),
+    ],
+)
+async def test_a_verb_is_the_outcome_of_the_call(depth, asks_itself, verb, paid, word):
+    bank = Bank(depth, asks_itself=asks_itself)
+    agent = bank.agent()
+    result = await agent.run("go")
+    assert result.stop_reason == "needs_approval"
+    [waiting] = result.pending
+    assert waiting.parsed == {"amount": 500}
+    agent.decide(waiting.id, *verb, by="the boss")
+    result = await agent.run()
+    assert word in result.text
+    assert bank.paid == paid
+    assert agent.pending == ()
+    [message] = [message for message in agent.messages if isinstance(message, ToolMessage)]
+    assert depth or message.is_error == (verb[0] == "deny")
+    assert validate_messages([*agent.messages, UserMessage("next")]) == []
+
+
+@DEPTHS
+@ASKS
+async def test_edited_arguments_run_once_and_the_model_reads_of_the_change(depth, asks_itself):
+    bank = Bank(depth, asks_itself=asks_itself)
+    agent = bank.agent()
+    [waiting] = (await agent.run("go")).pending
+    agent.decide(waiting.id, "allow", arguments={"amount": 50, "to": "bert"})
+    result = await agent.run()
+    assert bank.paid == {(50, "bert"): 1}
+    assert "paid 50 to bert" in result.text
+    assert "reviewer changed the arguments" in result.text
+    assert '"amount":50' in result.text
+
+
+@DEPTHS
+async def test_an_edit_is_validated_like_the_arguments_of_a_model(depth):
+    bank = Bank(depth)
+    agent = bank.agent()
+    [waiting] = (await agent.run("go")).pending
+    with pytest.raises(ValueError, match="amount"):
+        agent.decide(waiting.id, "allow", arguments={"amount": "much"})
+    with pytest.raises(ValueError, match="allow"):
+        agent.decide(waiting.id, "deny", arguments={"amount": 1})
+    assert agent.pending == (waiting,)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+async def test_an_edit_is_judged_again_by_deny_rules(depth):
+    class Strict(Asking):
+        approval_rules = (Rule("deny", "pay", {"to": "mallory"}, reason="Never to Mallory."),)
+
+    bank = Bank(depth)
+    agent = bank.agent(cls=Strict)
+    [waiting] = (await agent.run("go")).pending
+    agent.decide(waiting.id, "allow", arguments={"amount": 5, "to": "mallory"})
+    assert "Never to Mallory." in (await agent.run()).text
+    assert not bank.paid
+
+
+@DEPTHS
+@ASKS
+async def test_a_callback_edits_and_responds(depth, asks_itself):
+    for review, word, paid in [
+        (Review("allow", arguments={"amount": 5}), "paid 5", {(5, "anna"): 1}),
+        (Review("respond", "Done by hand."), "Done by hand.", {}),
+        (Review("deny", "No."), "No.", {}),
+        (True, "paid 500", {(500, "anna"): 1}),
+    ]:
+        bank = Bank(depth, asks_itself=asks_itself)
+        asked = []
+
+        def decide(call, why, asked=asked, review=review):
+            if call.name == "clerk":
+                return True
+            asked.append((call.name, why))
+            return review
+
+        agent = bank.agent(cls=None if depth else Asking, above=Asking, approval_callback=decide)
+        agent.approval_mode = "auto" if asks_itself else "ask"
+        result = await agent.run("go")
+        assert word in result.text
+        assert result.stop_reason == "completed"
+        assert bank.paid == paid
+        assert len(asked) == 1
+        assert not asks_itself or asked[0][1] == "over 100"
+
+
+@DEPTHS
+@ASKS
+@pytest.mark.parametrize(
+    ("verb", "edit", "word"),
+    [
+        (("allow",), None, "paid 500"),
+        (("allow",), {"amount": 5}, "paid 5 "),
+        (("deny", "Not today."), None, "Not today."),
+        (("respond", "By hand."), None, "By hand."),
+    ],
+)
+async def test_a_deferred_call_is_decided_while_the_conversation_continues(
+    depth, asks_itself, verb, edit, word, tmp_path
+):
+    bank = Bank(depth, asks_itself=asks_itself)
+
+    def open_agent():
+        rules = [Rule("allow", "clerk")]
+        settings = {"session_dir": tmp_path, "defer_approval": True, "approval_rules": rules}
+        cls = Agent if depth else SavedAsking
+        if depth and not asks_itself:
+            cls = Asking
+        agent = bank.agent(cls=cls, above=SavedAsking, **settings)
+        if asks_itself:
+            agent.approval_mode = "auto"
+        return agent
+
+    with open_agent() as agent:
+        result = await agent.run("go")
+        assert result.stop_reason == "completed"
+        assert "awaits approval" in result.text
+        assert agent.pending == ()
+        [waiting] = agent.deferred
+        assert waiting.name == "pay"
+    with open_agent() as agent:
+        assert agent.deferred == (waiting,)
+        agent.decide(waiting.id, *verb, arguments=edit)
+        assert agent.deferred == ()
+    with open_agent() as agent:
+        result = await agent.run()
+        assert word in result.text
+        amount = (edit or {}).get("amount", 500)
+        assert bank.paid == ({(amount, "anna"): 1} if verb[0] == "allow" else {})
+        await agent.run("next")
+        assert validate_messages([*agent.messages, UserMessage("next")]) == []
+        assert sum(word in message.text for message in agent.messages[:-2]) == 2
+
+
+async def test_a_deferred_call_that_has_no_result_yet_is_not_pending():
+    bank = Bank()
+    agent = bank.agent(defer_approval=True)
+    await agent.run("go")
+    records = [*agent.log]
+    at = next(at for at, record in enumerate(records) if isinstance(record, Deferred))
+    killed = bank.agent(defer_approval=True)
+    killed.log.replace(records[: at + 1])
+    assert killed.pending == ()
+    [waiting] = killed.deferred
+    killed.decide(waiting.id, "allow")
+    await killed.run()
+    assert bank.paid == {(500, "anna"): 1}
+
+
+async def test_a_tool_that_asks_although_it_was_allowed_is_an_error_instead_of_an_endless_loop():
+    @tool
+    def pay() -> str:
+        """Pay."""
+        raise NeedsApproval("always")
+
+    agent = Asking(llm=replaying(call("pay"), last), tools=[pay], approval_mode="auto")
+    agent.approval_callback = lambda call, why: True
+    with pytest.raises(RuntimeError, match="is_approved"):
+        await agent.run("go")
+
+
+async def test_a_nested_call_that_asks_is_edited_and_returns_its_plain_result():
+    bank = Bank(asks_itself=True)
+
+    @tool(idempotent=True)
+    async def book(agent: Agent = Depends(current_agent)) -> str:
+        """Book."""
+        return f"booked: {await agent.call('pay', amount=500)}"
+
+    agent = Agent(llm=replaying(call("book"), last), tools=[book, bank.tool])
+    [waiting] = (await agent.run("go")).pending
+    agent.decide(waiting.id, "allow", arguments={"amount": 7})
+    assert (await agent.run()).text == "booked: paid 7 to anna"
+    assert bank.paid == {(7, "anna"): 1}
+
+
+async def test_the_log_names_the_reviewer_and_holds_the_edit():
+    bank = Bank()
+    agent = bank.agent()
+    [waiting] = (await agent.run("go")).pending
+    agent.decide(waiting.id, "allow", "too much", arguments={"amount": 5}, by="ada")
+    [decision] = [record for record in agent.log if isinstance(record, Decision)]
+    assert (decision.by, decision.reason, decision.arguments) == ("ada", "too much", '{"amount":5}')
+
+
+async def test_a_decision_may_be_changed_before_the_run_continues():
+    bank = Bank()
+    agent = bank.agent()
+    [waiting] = (await agent.run("go")).pending
+    agent.decide(waiting.id, "allow", arguments={"amount": 5})
+    agent.decide(waiting.id, "allow", arguments={"amount": 6})
+    await agent.run()
+    assert bank.paid == {(6, "anna"): 1}
+
+
+@DEPTHS
+@pytest.mark.parametrize("above", [Agent, Asking])
+async def test_a_run_instead_of_a_decision_does_not_allow_what_a_tool_asked_for(depth, above):
+    bank = Bank(depth, asks_itself=True)
+    settings = {"approval_mode": "auto"} if above is Asking else {}
+    agent = bank.agent(cls=None if depth else above, above=above, **settings)
+    [waiting] = (await agent.run("go")).pending
+    result = await agent.run()
+    assert result.stop_reason == "needs_approval"
+    assert result.pending == (waiting,)
+    assert not bank.paid
