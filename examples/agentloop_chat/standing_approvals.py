@@ -188,7 +188,7 @@ def for_each_command(rule: Rule) -> Rule:
     def applies(arguments: JSON) -> bool:
         return any(fnmatchcase(each, glob) for each in commands_in(str(arguments.get("command"))))
 
-    return rule._replace(arguments=applies)
+    return Rule(rule.verdict, rule.tool, applies, rule.reason)
 
 
 def commands_in(line: str) -> Iterator[str]:

@@ -43,7 +43,9 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
         *("InnerCall", "InnerResult", "JSON", "Reset", "RunEnd", "ToolChoice", "Unknown"),
         *("UserAnswer", "UserQuestion", "clean_text", "frozen", "text_of"),
     ],
-    "agentloop.mixins.approval": ["Approval", "Rule", "plain_arguments"],
+    "agentloop.mixins.approval": [
+        *("AlwaysAllow", "Approval", "PlanApproved", "Rule", "plain_arguments"),
+    ],
     "agentloop.mixins.cost": ["Bill"],
     "agentloop.mixins.compaction": ["UNKNOWN_WINDOW"],
     "agentloop.mixins.durable": ["Durable"],
@@ -56,7 +58,9 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.run": ["BaseAgent", "Prompt"],
     "agentloop.settings": ["Settings", "SettingError", "check_settings", "settings_of"],
     "agentloop.stream": ["EventStream"],
-    "agentloop.toolkits.ask": ["answer_text", "ask_user", "question_text"],
+    "agentloop.toolkits.ask": [
+        *("UserAnswer", "UserQuestion", "answer_text", "ask_user", "question_text"),
+    ],
     "agentloop.toolkits.environment": ["Secrets", "StrictConfig", "fill_in", "mask"],
     "agentloop.toolkits.files": ["SKIPPED", "Workspace"],
     "agentloop.toolkits.mcp": [
