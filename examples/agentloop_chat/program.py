@@ -127,7 +127,9 @@ def open_conversation(
     terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
     if withheld := conversation.shell.withheld:
         names = ", ".join(withheld)
-        conversation.note(f"Commands of the agent don't get {names}: see pass_env in --help.")
+        conversation.note(
+            f"Commands of the agent don't get {names}. pass_env in config.toml passes them."
+        )
     return conversation
 
 

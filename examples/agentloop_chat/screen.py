@@ -478,7 +478,7 @@ class Screen(RenderedChat):
     def ring(self) -> None:
         """Call the user, unless the bell is off."""
         if self.bell:
-            self.session.output.bell()
+            print("\a", end="", flush=True)
 
     def put_back(self, text: str) -> None:
         """Move a message back into the prompt, or into the history if the prompt has a draft."""

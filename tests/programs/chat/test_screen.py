@@ -650,6 +650,7 @@ def test_a_screen_reader_reads_plain_lines_in_order(chat):
     assert "first\n\n# Title\n\nSome **bold** text.\n\n| a |\n" in shown
     shown = screen.enter("second", QUESTION)
     assert shown.count("second") == 1
+    assert "\a" in screen.raw.read_text()
     assert "\nbash in" in shown
     assert "\necho ran >> ledger\n" in shown
     answer(screen, "yes", "two\n>")
