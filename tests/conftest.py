@@ -66,12 +66,20 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
         )
 
 
+def is_named(item: pytest.Item, config: pytest.Config) -> bool:
+    """Return whether the command names this test: `pytest FILE::TEST` runs slow tests, too."""
+    name = f"{item.path.name}::{item.nodeid.partition('::')[2]}"
+    return any("::" in arg and name.startswith(arg.rpartition("/")[2]) for arg in config.args)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slow = [] if SLOW else [item for item in items if is_slow(item)]
+    if SLOW:
+        return
+    slow = [item for item in items if is_slow(item) and not is_named(item, config)]
     if slow:
         config.hook.pytest_deselected(items=slow)
         config.stash[left_out] = len(slow)
-        items[:] = [item for item in items if not is_slow(item)]
+        items[:] = [item for item in items if item not in {*slow}]
 
 
 @pytest.hookimpl(trylast=True)

@@ -22,6 +22,7 @@ def output_of(*command):
 
 @pytest.mark.slow
 def test_mypy_reports_exactly_the_marked_errors():
+    pytest.importorskip("mypy")
     output = output_of(sys.executable, "-m", "mypy", "--strict", "--no-pretty")
     assert {*map(int, re.findall(r"program\.py:(\d+): error", output))} == WRONG, output
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from llmock.testing import LLMockServer
 
 from agentloop import BadRequest, ChatOpenAI, TextDeltaEvent, ToolMessage, UserMessage, tool
 from tests import ROOT
 
+LLMockServer = pytest.importorskip("llmock.testing").LLMockServer
 PROGRAM = ROOT / "examples" / "first_agent.py"
 
 

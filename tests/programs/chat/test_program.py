@@ -29,6 +29,9 @@ from agentloop.common.store import SessionFile, session_path
 from tests.programs.cli.command import MODULE, ROOT, environment, run
 from tests.programs.cli.held_double import HeldDouble
 
+pytest.importorskip("prompt_toolkit", reason="the chat draws with prompt_toolkit and rich")
+pytest.importorskip("rich", reason="the chat draws with prompt_toolkit and rich")
+
 LEDGER = ("bash", {"command": "touch ran"})
 OTHER = ("bash", {"command": "rm -f ran; touch ran2"})
 WRITE = ("write", {"path": "new.txt", "content": "new\n"})

@@ -20,7 +20,9 @@ from tests.programs.cli.held_double import HeldDouble
 
 from .tmux import SECONDS, Tmux, needs_tmux
 
-pytestmark = needs_tmux
+pytest.importorskip("prompt_toolkit", reason="the chat draws with prompt_toolkit and rich")
+pytest.importorskip("rich", reason="the chat draws with prompt_toolkit and rich")
+pytestmark = [needs_tmux, pytest.mark.slow]  # a real terminal: a second or two per test
 QUESTION = "an instruction >"
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
 ROOTS = [os.getcwd(), os.path.join(os.getcwd(), "examples")]

@@ -121,6 +121,7 @@ print(my_agent.Loop(llm=Echo()).run_sync("hello"))
 
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
 def test_a_bundle_is_formatted_and_requires_only_pydantic(tmp_path, chosen):
+    pytest.importorskip("ruff")
     path = write(tmp_path, chosen)
     for check in (["format", "--check"], ["check"]):
         config = ["--no-cache", "--config", ROOT / "pyproject.toml"]
@@ -189,6 +190,7 @@ def test_a_recipe_works_with_imports_from_a_bundle(tmp_path, name):
 @slow
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
 def test_a_bundle_passes_mypy(tmp_path, tmp_path_factory, chosen):
+    pytest.importorskip("mypy")
     path, cache = write(tmp_path, chosen), tmp_path_factory.getbasetemp() / "mypy"
     execute(sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, path)
 

@@ -240,6 +240,7 @@ def processes_with(path):
     return pids
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
 def test_one_command_starts_workers_and_front_on_sqlite_and_ctrl_c_ends_them(tmp_path):
     with started(tmp_path, kill=signal.SIGINT) as client:
@@ -248,6 +249,7 @@ def test_one_command_starts_workers_and_front_on_sqlite_and_ctrl_c_ends_them(tmp
     assert processes_with(tmp_path / "fleet.sqlite") == []
 
 
+@pytest.mark.slow
 def test_the_command_ends_while_a_client_follows_a_run(tmp_path):
     from dbos import DBOSClient
 
@@ -294,7 +296,8 @@ def wait_for(client, path, is_done):
 
 @pytest.mark.timeout(100)
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_killed_worker_is_detected_and_its_run_continues_on_another_worker(database):
     if database == "postgres" and not Postgres.find("initdb"):
         pytest.skip("there is no Postgres: install the package postgresql")
@@ -333,6 +336,7 @@ def kill_a_worker_during_a_run(folder, database):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
 def test_workers_end_if_the_command_is_killed_and_the_command_can_restart(tmp_path):
     with started(tmp_path, kill=signal.SIGKILL) as client:
@@ -345,6 +349,7 @@ def test_workers_end_if_the_command_is_killed_and_the_command_can_restart(tmp_pa
         do_a_run(client)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="two may have one port there")
 def test_a_second_command_on_the_same_port_starts_no_worker(tmp_path):
     with socket.socket() as taken:
