@@ -1,10 +1,11 @@
-"""The share of small changes of the core that the core's tests detect.
+"""The share of small changes of the core, or of mixins, that their tests detect.
 
-python -m tests.benchmarks.mutants [--count 200] [--seed 1]
+python -m tests.benchmarks.mutants [--mixins] [--count 200] [--seed 1]
 
-Each mutant is the core with one changed comparison, constant, statement or return value. The core's
-tests run on a copy of the project with the mutant until a test fails. Mutants without a failing
-test are printed: either the change has no effect, which requires a review, or a test is missing.
+Each mutant is the package with one changed comparison, constant, statement or return value. The
+core's tests, and for a mixin its own tests before them, run on a copy of the project with the
+mutant until a test fails. Mutants without a failing test are printed: either the change has no
+effect, which requires a review, or a test is missing.
 """
 
 import argparse
@@ -21,11 +22,12 @@ from typing import NamedTuple
 
 from tests import ROOT
 
-FILES = [
-    *("loop", "log", "run", "inner_calls", "transcript", "messages", "tools", "arguments"),
-    *("depends", "waiting"),
-    *("stream", "events", "content", "errors", "settings", "common/tokens", "common/records"),
+NO_TESTS = ("__init__", "__main__", "agent", "vocabulary", "imports", "advice")  # tables of names
+CORE = [
+    *(path.stem for path in (ROOT / "agentloop").glob("*.py") if path.stem not in NO_TESTS),
+    *("common/tokens", "common/records"),
 ]
+MIXINS = [f"mixins/{path.stem}" for path in (ROOT / "agentloop" / "mixins").glob("[a-z]*.py")]
 TESTS = ["core", "library/common/test_tokens.py", "library/promises/test_inner_calls.py"]
 SECONDS = 180  # after this time, the mutant counts as detected
 OTHER = {
@@ -114,15 +116,22 @@ def mutants(source, file=""):
     return found
 
 
+def suite_of(file):
+    """Return the tests of a file, the most specific ones first."""
+    folder, _, name = file.rpartition("/")
+    own = f"library/{folder}/test_{name}.py"
+    return [own, *TESTS] if folder == "mixins" and (ROOT / "tests" / own).exists() else TESTS
+
+
 def is_noticed(mutant, folder):
-    """Return whether a test of the core fails with a mutant, in a copy of the project."""
+    """Return whether a test fails with a mutant, in a copy of the project."""
     path = folder / "agentloop" / f"{mutant.file}.py"
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
     shutil.rmtree(
         folder / ".hypothesis", ignore_errors=True
     )  # examples on which the previous mutant failed
-    tests = [f"tests/{name}" for name in TESTS]
+    tests = [f"tests/{name}" for name in suite_of(mutant.file)]
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     env = os.environ | {"PYTHONPATH": str(folder)}
     try:
@@ -134,9 +143,9 @@ def is_noticed(mutant, folder):
     return done.returncode != 0
 
 
-def survivors(count, seed):
+def survivors(files, count, seed):
     """Return the undetected mutants of a sample, and the number of tested mutants."""
-    sources = {name: (ROOT / "agentloop" / f"{name}.py") for name in FILES}
+    sources = {name: (ROOT / "agentloop" / f"{name}.py") for name in sorted(files)}
     everything = []
     for name, path in sources.items():
         everything += mutants(path.read_text(encoding="utf-8"), name)
@@ -158,10 +167,11 @@ def survivors(count, seed):
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.mutants")
+    parser.add_argument("--mixins", action="store_true")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    left, tried = survivors(given.count, given.seed)
+    left, tried = survivors(MIXINS if given.mixins else CORE, given.count, given.seed)
     print(f"{tried - len(left)} of {tried} mutants are noticed")
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from .mutants import FILES, ROOT, TESTS, mutants, survivors
+from .mutants import CORE, MIXINS, ROOT, mutants, survivors, suite_of
 
 SOURCE = """
 def found(limit):
@@ -33,11 +33,13 @@ def test_a_mutant_has_one_change_and_unchanged_texts():
 
 
 def test_the_files_to_change_and_their_tests_exist():
-    assert all((ROOT / "agentloop" / f"{name}.py").exists() for name in FILES)
-    assert all((ROOT / "tests" / name).exists() for name in TESTS)
+    for name in [*CORE, *MIXINS]:
+        assert (ROOT / "agentloop" / f"{name}.py").exists()
+        assert all((ROOT / "tests" / test).exists() for test in suite_of(name))
+    assert suite_of("mixins/done")[0] == "library/mixins/test_done.py"
 
 
 @pytest.mark.skipif("AGENTLOOP_NIGHTLY" not in os.environ, reason="takes most of an hour")
 def test_most_mutants_of_the_core_are_detected():
-    left, tried = survivors(200, 1)
+    left, tried = survivors(CORE, 200, 1)
     assert len(left) <= 0.1 * tried, left  # about 1 in 20 has no effect
