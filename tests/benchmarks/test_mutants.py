@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from .mutants import CORE, MIXINS, ROOT, mutants, survivors, suite_of
+from .mutants import CORE, MIXINS, ROOT, mutants, suite_of, survivors
 
 SOURCE = """
 def found(limit):
