@@ -12,6 +12,8 @@ model can define the same attributes:
         compact_threshold = 100_000
 """
 
+from dataclasses import field
+
 from ..loop import ChatModel
 from ..messages import frozen
 
@@ -20,14 +22,16 @@ from ..messages import frozen
 class CacheRules:
     """The rules of a provider's prompt cache. The defaults are a cautious guess.
 
-    smallest_prefix: minimum tokens of a request's beginning that the provider caches.
+    smallest_prefix: the provider caches the beginning of a request from this many tokens on.
     read_price: price of a token read from the cache, relative to uncached input.
     write_price: price of a token written to the cache, relative to uncached input.
+    source: where the provider says so, and when that was read.
     """
 
     smallest_prefix: int = 4_096
     read_price: float = 0.1
     write_price: float = 1.25
+    source: str = field(default="", compare=False, repr=False)
 
 
 def cache_rules(llm: ChatModel) -> CacheRules:

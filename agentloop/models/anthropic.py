@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any, Literal, Self
 
 from ..common.model_info import CacheRules
+from ..errors import BadRequest
 from ..messages import (
     JSON,
     AssistantMessage,
@@ -64,10 +65,18 @@ from .wire import (
     write_content,
 )
 
-SMALLEST_CACHED = (  # models, and the smallest cacheable prefix in tokens; 4,096 for other models
-    (r"(opus|fable|mythos)-5(?!-\d\b)", 512),
-    (r"opus-4-8|sonnet-5(?!-\d\b)|sonnet-4|opus-4-[01]|3-7-sonnet", 1_024),
-    (r"opus-4-7|haiku-3|3-5-haiku|3-haiku", 2_048),
+# Models, the smallest prefix in tokens that is cached, and the price of a read relative to input.
+# Other models, such as Haiku 5.5: the defaults of CacheRules.
+CACHE_RULES = (
+    (r"(fable|mythos)-5-[12]\b", 512, 0.025),
+    (r"(opus|sonnet)-5-5\b", 512, 0.05),
+    (r"(opus|fable|mythos)-5(?!-\d\b)", 512, 0.1),
+    (r"opus-4-8|sonnet-5(?!-\d\b)|sonnet-4|opus-4-[01]|3-7-sonnet", 1_024, 0.1),
+    (r"opus-4-7|haiku-3|3-5-haiku|3-haiku", 2_048, 0.1),
+)
+CACHE_SOURCE = (
+    "https://platform.claude.com/docs/en/build-with-claude/prompt-caching (sizes), "
+    "https://platform.claude.com/docs/en/about-claude/pricing (prices), November 2026"
 )
 ANTHROPIC_STOP_REASONS = {
     "end_turn": "end",
@@ -96,8 +105,9 @@ USER, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begi
 CONTROL = b',"cache_control":'
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
 # Models that accept thinking only behind the prefix that it was produced under: the same system
-# prompt, tools and messages. Source:
-# https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
+# prompt, tools and messages. They always think, and refuse budgets and forced tools. Sources:
+# https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks,
+# https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide
 BINDS_THINKING = r"(opus|sonnet|haiku|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
 
 
@@ -377,7 +387,10 @@ class ChatAnthropic(HTTPModel):
 
     max_tokens: limit of the output including thinking.
     thinking: a budget in tokens or, for models without budgets, the API's own object, such as
-        {"type": "adaptive"}. With a budget, the API does not support forced tool calls.
+        {"type": "adaptive"}. With a budget, the API doesn't support forced tool calls.
+        {"type": "adaptive", "display": "summarized"} also returns what the newest models write
+        between calls; by default their thinking is empty.
+    effort: how much the model thinks and writes: "low", "medium", "high", ...
     cache: marks tools, system prompt and conversation for the provider's prompt cache. "1h" extends
         the lifetime of entries to an hour, at a higher price.
     compact_threshold: input tokens, at least 50,000, at which the API replaces older messages by
@@ -390,6 +403,7 @@ class ChatAnthropic(HTTPModel):
     max_tokens: int = 16_000
     temperature: float | None = None
     thinking: int | Mapping[str, Any] | None = None
+    effort: str | None = None
     parallel_tool_calls: bool | None = None
     cache: bool | Literal["5m", "1h"] = True
     compact_threshold: int | None = None
@@ -409,14 +423,14 @@ class ChatAnthropic(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the cache rules for the setting `cache`.
-
-        Source, November 2026: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
-        """
+        """The cache rules of this model, with the setting `cache`."""
         if not self.cache:
             return CacheRules(read_price=1.0, write_price=1.0)
-        sizes = (size for models, size in SMALLEST_CACHED if re.search(models, self.model))
-        return CacheRules(next(sizes, 4_096), write_price=2.0 if self.cache == "1h" else 1.25)
+        known = (
+            (size, read) for models, size, read in CACHE_RULES if re.search(models, self.model)
+        )
+        size, read = next(known, (4_096, 0.1))
+        return CacheRules(size, read, 2.0 if self.cache == "1h" else 1.25, CACHE_SOURCE)
 
     @property
     def output_limit(self) -> int | None:
@@ -466,7 +480,7 @@ class ChatAnthropic(HTTPModel):
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
         blocks = write_content(system, _write_part)
-        binds = re.search(BINDS_THINKING, self.model)
+        binds = self._binds_thinking
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -491,9 +505,11 @@ class ChatAnthropic(HTTPModel):
             body["context_management"] = {"edits": [*edits.values()]}
         if self.provider_tools:
             body["container"] = _find_container(messages)
+        output: JSON = {"effort": self.effort, "format": None}
         if self.output_schema:
             schema = rewrite_schema(self.output_schema, NOT_IN_OUTPUT, _close)
-            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+            output["format"] = {"type": "json_schema", "schema": schema}
+        body["output_config"] = drop_none(output) or None
         if self.cache:
             mark_for_cache(body, self.cache)
         return drop_none(body)
@@ -504,17 +520,31 @@ class ChatAnthropic(HTTPModel):
             return reply
         return replace(reply, raw=reply.raw | {"prefix": prefix})
 
+    @property
+    def _binds_thinking(self) -> bool:
+        return bool(re.search(BINDS_THINKING, self.model))
+
     def _thinking(self, messages: Sequence[Message]) -> Mapping[str, Any] | None:
         """Return the setting for thinking, or None if a different provider started the turn."""
         thinking = self.thinking or None
         if isinstance(thinking, int):
             thinking = {"type": "enabled", "budget_tokens": thinking}
+        if thinking and thinking["type"] in ("enabled", "disabled") and self._binds_thinking:
+            raise BadRequest(
+                f"{self!r}: this model has no thinking budgets and can't be kept from thinking: "
+                'set effort="low" or another effort instead of thinking'
+            )
         if thinking and thinking["type"] == "enabled" and not _may_think(messages):
             return None
         return thinking
 
     def _choice(self, tool_choice: ToolChoice) -> JSON | None:
         """Return the choice of a tool, or None for the API's default."""
+        if self._binds_thinking and tool_choice not in ("auto", "none"):
+            raise BadRequest(
+                f"{self!r}: this model can't be forced to call a tool, as tool_choice="
+                f'{tool_choice!r} asks: use "auto", and name the tool in the prompt'
+            )
         choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
         if self.parallel_tool_calls is not None and tool_choice != "none":
             choice = choice | {"disable_parallel_tool_use": not self.parallel_tool_calls}

@@ -69,6 +69,10 @@ GOOGLE_STOP_REASONS = {
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING = {"auto": None, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 EMPTY_PART: JSON = {"text": "(empty)"}  # for the first turn, which must be the user's
+CACHE_SOURCE = (
+    "https://ai.google.dev/gemini-api/docs/caching (sizes), "
+    "https://ai.google.dev/gemini-api/docs/pricing (prices), November 2026"
+)
 UNSIGNED = "skip_thought_signature_validator"  # accepted by the API for calls of other models
 
 
@@ -311,13 +315,9 @@ class ChatGoogle(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the rules of Gemini's implicit cache, to which writing is free.
-
-        Sources, October 2026: https://ai.google.dev/gemini-api/docs/caching (smallest prefixes),
-        https://ai.google.dev/gemini-api/docs/pricing (prices).
-        """
+        """The rules of Gemini's implicit cache, to which writing is free."""
         smallest = 2_048 if "gemini-2.5" in self.model else 4_096
-        return CacheRules(smallest, write_price=1.0)
+        return CacheRules(smallest, 0.05 if "gemini-4" in self.model else 0.1, 1.0, CACHE_SOURCE)
 
     @property
     def output_limit(self) -> int | None:

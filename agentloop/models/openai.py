@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     import httpx
 
 NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these models
+CACHE_SOURCE = (
+    "https://developers.openai.com/api/docs/guides/prompt-caching (sizes, price of a write), "
+    "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
+)
 # relative price of cached input, unless it is a tenth of the input price
 READ_PRICES = {"gpt-4o": 0.5, "o1": 0.5, "o3-mini": 0.5, "gpt-4.1": 0.25, "o3": 0.25, "o4": 0.25}
 
@@ -108,17 +112,13 @@ class ChatOpenAI(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the rules of OpenAI's cache, or cautious rules for other providers.
-
-        Sources, November 2026: https://developers.openai.com/api/docs/guides/prompt-caching (sizes,
-        price of a write), https://developers.openai.com/api/docs/pricing (price of a read).
-        """
+        """The rules of OpenAI's cache, or cautious rules for other providers."""
         name = re.search(r"gpt-(\d+)(?:\.(\d+))?|\bo\d", self.model)
         if not name:
             return CacheRules()
         version = int(name[1] or 0), int(name[2] or 0)
         read = next((price for model, price in READ_PRICES.items() if model in self.model), 0.1)
-        return CacheRules(1_024, read, 1.25 if version >= (5, 6) else 1.0)
+        return CacheRules(1_024, read, 1.25 if version >= (5, 6) else 1.0, CACHE_SOURCE)
 
     @property
     def output_limit(self) -> int | None:

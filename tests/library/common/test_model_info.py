@@ -4,6 +4,8 @@ import pytest
 
 from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Fallback, ScriptedModel
 from agentloop.common.model_info import CacheRules, cache_rules, compact_threshold, output_limit
+from agentloop.common.prices import genai_price
+from agentloop.messages import Usage
 
 UNKNOWN = CacheRules(4_096, 0.1, 1.25)
 
@@ -17,10 +19,16 @@ UNKNOWN = CacheRules(4_096, 0.1, 1.25)
         (ChatAnthropic, "claude-opus-4-8", CacheRules(1_024)),
         (ChatAnthropic, "claude-opus-4-7", CacheRules(2_048)),
         (ChatAnthropic, "claude-haiku-4-5", UNKNOWN),
-        (ChatAnthropic, "claude-opus-5-5", UNKNOWN),
+        (ChatAnthropic, "claude-opus-5-5", CacheRules(512, 0.05)),
+        (ChatAnthropic, "claude-sonnet-5-5-20260928", CacheRules(512, 0.05)),
+        (ChatAnthropic, "claude-fable-5-1", CacheRules(512, 0.025)),
+        (ChatAnthropic, "claude-mythos-5-2", CacheRules(512, 0.025)),
+        (ChatAnthropic, "claude-fable-5", CacheRules(512)),
+        (ChatAnthropic, "claude-haiku-5-5", UNKNOWN),
         (ChatAnthropic, "a-new-model", UNKNOWN),
         (ChatGoogle, "gemini-2.5-pro", CacheRules(2_048, write_price=1.0)),
         (ChatGoogle, "gemini-3.8-flash", CacheRules(4_096, write_price=1.0)),
+        (ChatGoogle, "gemini-4-argon", CacheRules(4_096, 0.05, 1.0)),
         (ChatOpenAI, "gpt-5.6", CacheRules(1_024, 0.1, 1.25)),
         (ChatOpenAI, "gpt-6", CacheRules(1_024, 0.1, 1.25)),
         (ChatOpenAI, "gpt-5.4-mini", CacheRules(1_024, 0.1, 1.0)),
@@ -31,6 +39,29 @@ UNKNOWN = CacheRules(4_096, 0.1, 1.25)
 )
 def test_cache_rules_of_a_model_match_its_provider(kind, model, rules):
     assert cache_rules(kind(model, api_key="-")) == rules
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [(ChatAnthropic, "claude-opus-5-5"), (ChatGoogle, "gemini-3.8-flash"), (ChatOpenAI, "gpt-6")],
+)
+def test_cache_rules_name_their_source_and_its_date(kind, model):
+    source = cache_rules(kind(model, api_key="-")).source
+    assert "https://" in source
+    assert source.endswith("2026")
+
+
+@pytest.mark.parametrize(
+    "model", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-2", "gpt-6-sol", "gpt-5.4"]
+)
+def test_the_price_of_a_read_agrees_with_the_price_list(model):
+    def price(**cached):
+        return genai_price(model, Usage(100_000, **cached))
+
+    kind = ChatAnthropic if model.startswith("claude") else ChatOpenAI
+    rules = cache_rules(kind(model, api_key="-"))
+    assert price(cached_input_tokens=100_000) / price() == pytest.approx(rules.read_price)
+    assert price(cache_write_tokens=100_000) / price() == pytest.approx(rules.write_price)
 
 
 def test_the_cache_setting_of_anthropic_changes_the_prices():

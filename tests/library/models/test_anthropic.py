@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from agentloop import Agent, tool
 from agentloop.common.records import dump_record, load_record
 from agentloop.errors import BadRequest, BadResponse, ContextWindowExceeded
+from agentloop.events import ThinkingDeltaEvent
 from agentloop.messages import (
     AssistantMessage,
     SystemMessage,
@@ -25,7 +26,19 @@ from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import ANTHROPIC
 
-from .helpers import CALLED, HI, RESULT, TOOLS, agent_of, ask, conversation, sent_body, serving
+from .helpers import (
+    CALLED,
+    HI,
+    RESULT,
+    SCHEMA,
+    TOOLS,
+    agent_of,
+    ask,
+    body_of,
+    conversation,
+    sent_body,
+    serving,
+)
 
 model = ANTHROPIC.model
 read = ChatAnthropic("m", api_key="k").read
@@ -447,3 +460,42 @@ async def test_a_block_with_an_id_that_is_not_text_does_not_break_later_requests
     reply = AssistantMessage("hello", raw={"provider": "anthropic", "content": [odd]})
     body = await sent_body(ANTHROPIC, [*HI, reply, UserMessage("again")])
     assert body["messages"][-1]["role"] == "user"
+
+
+@pytest.mark.parametrize("thinking", [2000, {"type": "disabled"}])
+async def test_a_model_that_always_thinks_refuses_budgets_before_the_request(thinking):
+    async with ANTHROPIC.double(["ok"]) as server:
+        llm = ANTHROPIC.model(server, model="claude-opus-5-5", thinking=thinking)
+        with pytest.raises(BadRequest, match="effort"):
+            await llm.ainvoke(HI)
+    assert server.headers == []
+
+
+@pytest.mark.parametrize("choice", ["required", "weather"])
+async def test_a_model_that_cannot_be_forced_to_call_a_tool_says_so_before_the_request(choice):
+    async with ANTHROPIC.double(["ok"]) as server:
+        llm = ANTHROPIC.model(server, model="claude-sonnet-5-5")
+        with pytest.raises(BadRequest, match="tool_choice"):
+            await llm.ainvoke(HI, TOOLS, tool_choice=choice)
+    assert server.headers == []
+
+
+def test_the_effort_is_sent_beside_the_format_of_an_answer():
+    llm = ANTHROPIC.model("http://x", model="claude-opus-5-5", effort="low")
+    assert body_of(llm, HI)["output_config"] == {"effort": "low"}
+    assert body_of(llm.with_output(SCHEMA), HI)["output_config"].keys() == {"effort", "format"}
+    assert "output_config" not in body_of(ANTHROPIC.model("http://x"), HI)
+
+
+async def test_text_between_calls_is_thinking_that_a_display_setting_returns():
+    reply = Reply(calls=[("weather", {"city": "Bern"})], thinking="I look it up.")
+    async with ANTHROPIC.double([reply]) as server:
+        shown = {"type": "adaptive", "display": "summarized"}
+        llm = ANTHROPIC.model(server, model="claude-opus-5-5", thinking=shown)
+        deltas = []
+        message = await llm.ainvoke(HI, TOOLS, on_delta=deltas.append)
+    assert server.requests[0]["thinking"] == shown
+    assert message.thinking == "I look it up."
+    assert (
+        "".join(d.content for d in deltas if isinstance(d, ThinkingDeltaEvent)) == message.thinking
+    )
