@@ -24,13 +24,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from .arguments import Arguments, read_object, type_of
 from .content import as_text
-from .depends import Overrides, Resolver
+from .depends import Function, Overrides, Resolver
 from .errors import ToolError
 from .messages import JSON, Advised, Extra, TaskComplete
 from .waiting import WorkThread, warn_if_blocking
@@ -46,7 +47,8 @@ NO_OVERRIDES: Overrides = {}
 class Tool(Advised):
     """A tool that the model may call. Sources of tools other than `@tool` derive from this class.
 
-    parameters: a JSON schema of type "object". The validated keywords are `type`, `enum`,
+    parameters: a JSON schema of type "object". Tools made from one function share it, so copy it
+        before you change it. The validated keywords are `type`, `enum`,
         `required`, `properties`, `items` and `additionalProperties: false`. The tool must validate
         other keywords.
     ephemeral: number of newest results of this tool that remain visible; 0 for all results. Older
@@ -144,7 +146,7 @@ class FunctionTool(Tool, Generic[P, R]):
         name = name or str(getattr(function, "__name__", type(function).__name__))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
-        self.takes = takes = Arguments(function, name, types)
+        self.takes = takes = _arguments_of(function, name, types)
         description = description or takes.description
         if not description and sys.flags.optimize < 2:  # `python -OO` removes docstrings
             raise TypeError(
@@ -193,6 +195,20 @@ class FunctionTool(Tool, Generic[P, R]):
                 while isinstance(done, BaseExceptionGroup):
                     done = done.exceptions[0]
         raise done
+
+
+_known = WeakKeyDictionary[Any, dict[tuple[str, str | None], Arguments]]()
+
+
+def _arguments_of(function: Function, name: str, types: Mapping[str, object]) -> Arguments:
+    """Tools that are made again from the same function share their schema and its validation."""
+    if types or not inspect.isfunction(function):
+        return Arguments(function, name, types)
+    known = _known.setdefault(function, {})
+    key = name, function.__doc__
+    if key not in known:
+        known[key] = Arguments(function, name, types)
+    return known[key]
 
 
 @overload

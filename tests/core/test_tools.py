@@ -6,8 +6,10 @@ import asyncio
 import contextvars
 import enum
 import functools
+import gc
 import json
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -704,3 +706,33 @@ def test_a_schema_nested_too_deeply_is_an_error_with_the_name_of_the_tool():
         schema = {"type": "object", "properties": {"a": schema}}
     with pytest.raises(ValueError, match=r"'deep'.*depth"):
         Tool("deep", parameters=schema)
+
+
+# ---- tools made again from the same function
+
+
+def test_tools_of_one_function_share_their_schema_and_are_released_with_it():
+    async def note(number: int) -> str:
+        "Take a note."
+        return "noted"
+
+    first, second = tool(note), tool(note)
+    renamed = tool("Write down.", name="write")(note)
+    assert first.parameters is second.parameters
+    assert (renamed.name, renamed.description) == ("write", "Write down.")
+    with pytest.raises(ToolError, match="number"):
+        second.validate("{}")
+    function = weakref.ref(note)
+    del note, first, second, renamed
+    gc.collect()
+    assert function() is None
+
+
+def test_a_function_with_a_new_docstring_has_a_new_description():
+    def note(number: int) -> str:
+        "Take a note."
+        return "noted"
+
+    assert tool(note).description == "Take a note."
+    note.__doc__ = "Write it down."
+    assert tool(note).description == "Write it down."
