@@ -18,7 +18,6 @@ NOT_OF_A_BUNDLE = {
     "tests/library/test_api.py": "it reads the files of the package",
     "tests/programs/test_first_agent.py": ANOTHER,
     "tests/programs/test_howto.py": ANOTHER,
-    "tests/library/test_known_gaps.py": "most of it concerns the command",
     "tests/library/mixins/test_mixin_rules.py": "it locates the mixins by their files",
     "tests/programs/test_readme.py": ANOTHER,
     "tests/programs/test_reference.py": "it checks the modules of the package",

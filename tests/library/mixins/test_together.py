@@ -2,7 +2,17 @@
 
 import pytest
 
-from agentloop import Agent, MessageQueue, ScriptedModel, Session, tool
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    MessageQueue,
+    ScriptedModel,
+    Session,
+    ToolMessage,
+    Usage,
+    list_sessions,
+    tool,
+)
 from agentloop.common.store import read_log
 from agentloop.mixins.done import parse_answer
 from agentloop.mixins.hooks import Hook, Hooks
@@ -57,3 +67,38 @@ def test_names_from_a_refused_prompt_are_not_retained_by_compaction():
 def test_an_answer_cannot_escape_the_result_field(text):
     with pytest.raises(Exception, match="JSON"):
         parse_answer(text, int)
+
+
+class Saved(Session, Agent):
+    pass
+
+
+@tool(ephemeral=1)
+def look() -> str:
+    """Look."""
+    return "x" * 8_000
+
+
+@tool
+def read() -> str:
+    """Read what stays true."""
+    return "y" * 20_000
+
+
+async def test_an_agent_and_the_list_of_sessions_agree_after_clear_history(tmp_path):
+    used = AssistantMessage("ok", usage=Usage(1000, 100))
+    with Saved(llm=ScriptedModel(used), session="s", session_dir=tmp_path) as agent:
+        await agent.run("go")
+        agent.clear_history()
+        [info] = list_sessions(tmp_path)
+        assert agent.usage == info.usage
+
+
+async def test_ephemeral_results_are_pruned_immediately_if_nothing_is_cached():
+    calls = (call("look"), call("read"))
+    script = [AssistantMessage("", calls, usage=Usage(9000 * at, 100)) for at in range(4)]
+    llm = ScriptedModel(*script, "done")
+    await Agent(llm=llm, tools=[look, read]).run("go")
+    results = [m for m in llm.requests[-1].messages if isinstance(m, ToolMessage)]
+    looks = [len(m.text) == 8_000 for m in results if m.tool_name == "look"]
+    assert looks == [False, False, False, True]

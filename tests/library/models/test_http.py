@@ -15,12 +15,22 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from agentloop import Agent, errors
+from agentloop import Agent, ChatOpenAI, ModelError, errors
 from agentloop.errors import BadRequest, ConnectionFailed
 from agentloop.models import http
 from agentloop.models.http import error_class
 from agentloop.models.wire import EventParser, retry_after
-from tests.doubles.fault_server import FaultServer, Loopback, answer, fin, request, rst, send
+from tests.doubles.fault_server import (
+    FaultServer,
+    Loopback,
+    answer,
+    fin,
+    request,
+    rst,
+    send,
+    stall,
+    stream_head,
+)
 from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import KEY, OPENAI
 
@@ -582,3 +592,13 @@ async def test_many_concurrent_agents_on_one_model_are_neither_rejected_nor_seri
             assert await asyncio.gather(*queries) == ["hello"] * count
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_timeout_while_waiting_for_a_connection_raises_model_error():
+    own = httpx.AsyncClient(limits=httpx.Limits(max_connections=1))
+    bounds = {"connect_timeout": 0.2, "read_timeout": 0.2, "timeout": None, "max_retries": 0}
+    async with FaultServer([send(stream_head()), stall()]) as server, own:
+        llm = ChatOpenAI("m", base_url=server.url, client=own, **bounds)
+        async with own.stream("POST", server.url):  # takes the only connection
+            with pytest.raises(ModelError):
+                await asyncio.wait_for(llm.ainvoke([]), 5)
