@@ -57,9 +57,9 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
 
     async def judge(self, judgment: Judgment) -> Judgment:
         call = judgment.call
-        # subsequent calls may depend on the effects of the first
-        is_first = self.conversation.open_calls[0].call.id == call.id
-        if self.workspace and is_first:
+        # subsequent calls may depend on the effects of the first; a sub-agent has its own files
+        is_own = judgment.agent is self
+        if self.workspace and is_own and self.conversation.open_calls[0].call.id == call.id:
             trouble = await rehearse(self.workspace, call)
             if trouble:
                 return judgment.or_stricter(Verdict.INVALID, trouble)

@@ -20,6 +20,7 @@ from agentloop import (
     Part,
     Record,
     Result,
+    Review,
     ScriptedModel,
     SideRequest,
     Summary,
@@ -36,6 +37,7 @@ from agentloop import (
 )
 from agentloop.cli.main import main as command
 from agentloop.cli.terminal import BOLD, DIM, RED, Terminal, arguments_of, plain
+from agentloop.common.subagents import SubAgentCall
 from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
 from agentloop.mixins.session import SessionInfo
@@ -181,7 +183,15 @@ class Chat:
         """Print a note about something that doesn't work."""
         self.terminal.say(f"({text})", RED)
 
-    async def ask(self, call: ToolCall, reason: str) -> bool | str:
+    def owner_of(self, call: ToolCall) -> str:
+        """Return the name of the sub-agent that makes a call; "" for the agent's own calls."""
+        for state in self.agent.conversation.states.values():
+            made = state.call
+            if isinstance(made, SubAgentCall) and state.waits and call.id in (made.id, made.own.id):
+                return made.agent
+        return ""
+
+    async def ask(self, call: ToolCall, reason: str) -> bool | str | Review:
         """Deny a call, because no user can approve it."""
         self.note(NOBODY)
         return False

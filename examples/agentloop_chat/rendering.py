@@ -22,12 +22,13 @@ from rich.text import Text
 
 from agentloop import ToolCall, events
 from agentloop.cli.terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
+from agentloop.messages import JSON
 from agentloop.mixins.approval import Rule
 from agentloop.toolkits.shell import as_displayed
 
 from .conversation import Chat
 from .mcp_questions import question_text
-from .standing_approvals import EDITS, MODES, Always, always_for
+from .standing_approvals import EDITS, MODES
 
 FOLDED = 6  # maximum number of displayed lines of a result
 LIVE_WIDTH = 200  # average number of characters of a line in the live area, at most
@@ -281,7 +282,7 @@ class RenderedChat(Chat):
         diff.rstrip()
         return diff
 
-    def preview(self, tool: str, args: dict[str, Any]) -> Text:
+    def preview(self, tool: str, args: JSON) -> Text:
         """Return the changes that a write or an edit with validated arguments will make."""
         before = after = text_of(self.root / args["path"])
         if tool == "write":
@@ -291,21 +292,21 @@ class RenderedChat(Chat):
                 after = after.replace(edit["old_text"], edit["new_text"])
         return self.diff(before, after)
 
-    def draw_question(self, call: ToolCall) -> Always:
-        """Display a call that requires approval, and return the standing approval to offer."""
+    def draw_question(self, call: ToolCall, owner: str) -> None:
+        """Display a call that requires approval. The calls of a sub-agent name their `owner`."""
         args, name = call.parsed or {}, call.name
-        self.previewed.add(call.id)
-        if name in EDITS:
+        if owner:
+            shown, title = Text(exact(all_of(args))), f"{name} of {owner}"
+        elif name in EDITS:
+            self.previewed.add(call.id)
             shown, title = self.preview(name, args), f"{name} {args['path']}"
         elif name == "bash":
             where = "the background, in " if args.get("background") else ""
             shown = Text(exact(str(args["command"])))
             title = f"bash in {where}{self.shell.cwd}"
         else:
-            shown = Text(exact("\n".join(f"{key}: {args[key]}" for key in args)))
-            title = name
+            shown, title = Text(exact(all_of(args))), name
         self.box(self.fold_lines(shown, title), title, self.place_in_turn(call))
-        return always_for(call, self.agent.tool(call))
 
     def place_in_turn(self, call: ToolCall) -> str:
         """Return the position of a call that is not the only call of its turn, otherwise ""."""
@@ -321,6 +322,11 @@ class RenderedChat(Chat):
             self.terminal.say(f"{title}: {subtitle}\n{text.plain}")
             return
         self.console.print(Panel(text, title=Text(one_line(title)), subtitle=subtitle or None))
+
+
+def all_of(args: JSON) -> str:
+    """Return arguments as lines."""
+    return "\n".join(f"{key}: {args[key]}" for key in args)
 
 
 def text_of(file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,9 +33,9 @@ from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
-from agentloop import Result, ToolCall
+from agentloop import Result, Review, ToolCall, ToolError
 from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
@@ -42,7 +43,7 @@ from .config import Pick
 from .prompt_input import NAMED, Pastes, is_image, named_files
 from .rendering import RenderedChat, last_lines
 from .sessions import is_cut_off, sessions_of
-from .standing_approvals import Always
+from .standing_approvals import Always, always_for
 from .wrapped_rows import RowRenderer
 
 HISTORY = "~/.agentloop/history"  # next to the sessions
@@ -50,6 +51,7 @@ INTERRUPTED = "The run was interrupted. Press Enter to continue."
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
+EDIT = ("e", "edit")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 ROOM = 10  # columns after a label, to type the answer
 LONG_RUN = 10.0  # seconds of a run whose end rings
@@ -93,6 +95,7 @@ class Screen(RenderedChat):
         self.pastes = Pastes()
         self.drafts: dict[str, str] = {}  # typed text with placeholders, by sent prompt
         self.standing = list[Always]()
+        self.one_question = asyncio.Lock()  # sub-agents may ask at the same time
         self.status = ""
         self.label = ""  # the label of the open question
         self.is_pasted = False  # whether the prompt contains an unmarked paste
@@ -188,25 +191,37 @@ class Screen(RenderedChat):
         self.render_seconds = monotonic() - began
         return "\n".join(lines)
 
-    async def ask(self, call: ToolCall, reason: str) -> bool | str:
-        """Display a complete call and request approval. Return True, or the reason of a denial."""
-        call = self.as_executed(call)
-        tool = self.agent.tool(call)
-        for approval in self.standing:
-            if approval.covers(call, tool, self.shell.cwd, self.root):
+    async def ask(self, call: ToolCall, reason: str) -> bool | str | Review:
+        """Display a complete call and ask for approval, after other questions.
+
+        Return True, the reason of a denial, or the approval of edited arguments.
+        """
+        async with self.one_question:
+            owner = self.owner_of(call)
+            always = None
+            if not owner:
+                call, tool = self.as_executed(call), self.agent.tool(call)
+                for approval in self.standing:
+                    if approval.covers(call, tool, self.shell.cwd, self.root):
+                        return True
+                always = always_for(call, tool)
+            self.draw_question(call, owner)
+            self.output = ""
+            offer = f"always ({exact(always.text)}), " if always else ""
+            known = (*YES, *NO, *EDIT, *(ALWAYS if always else ()))
+            answer = await self.answer_to(
+                f"yes, {offer}no, edit, or an instruction >",
+                known,
+                "Answer y, a, n or e, or write an instruction.",
+            )
+            word = word_of(answer)
+            if word in EDIT:
+                return await self.edit(call, owner)
+            if always and word in ALWAYS:
+                self.standing.append(always)
+            if word in (*YES, *ALWAYS):
                 return True
-        always = self.draw_question(call)
-        self.output = ""
-        label = f"yes, always ({exact(always.text)}), no, or an instruction >"
-        answer = await self.answer_to(
-            label, (*YES, *ALWAYS, *NO), "Answer y, a or n, or write an instruction."
-        )
-        word = word_of(answer)
-        if word in ALWAYS:
-            self.standing.append(always)
-        if word in (*YES, *ALWAYS):
-            return True
-        return False if word in NO else answer
+            return False if word in NO else answer
 
     def as_executed(self, call: ToolCall) -> ToolCall:
         """Return a call with the validated arguments that the tool will receive."""
@@ -214,6 +229,24 @@ class Screen(RenderedChat):
         arguments = plain_arguments(tool.validate(call.arguments))
         text = to_json(arguments, inf_nan_mode="strings", fallback=str).decode()
         return replace(call, arguments=text)
+
+    async def edit(self, call: ToolCall, owner: str) -> Review:
+        """Let the user change the arguments of a call: a command as it is, others as JSON."""
+        arguments = call.parsed or {}
+        is_command = call.name == "bash"
+        text = str(arguments["command"]) if is_command else json.dumps(arguments, indent=2)
+        while True:
+            if not is_dumb_terminal():
+                self.buffer.text = text
+                self.buffer.cursor_position = len(text)
+            text = self.pastes.unfold(await self.next_answer("Enter runs >"))
+            try:
+                edited = arguments | {"command": text} if is_command else from_json(text)
+                if not owner:
+                    self.agent.tool(call).validate(to_json(edited).decode())
+                return Review("allow", arguments=edited)
+            except (ToolError, ValueError) as error:
+                self.note(f"Not run: {error}")
 
     async def confirm(self, path: str) -> bool:
         """Ask the user whether to attach a file."""
@@ -227,19 +260,26 @@ class Screen(RenderedChat):
         Text is an answer if its first key was typed on an empty prompt after the label had appeared
         for GRACE seconds. Other text is the draft of a message, which Enter sends or queues.
         """
-        self.label, self.asked_at = label, monotonic()
         self.ring()
+        self.asked_at = monotonic()
         if is_dumb_terminal():  # the prompt was printed before the question, and is not updated
             await asyncio.sleep(GRACE)
+        answer = ""
+        while " " not in answer and word_of(answer) not in words:
+            if answer:
+                self.note(f"{answer}? {help}")
+            answer = await self.next_answer(label)
+        return answer
+
+    async def next_answer(self, label: str) -> str:
+        """Return the next text that the user sends as an answer. The prompt shows the label."""
+        self.label = label
+        if is_dumb_terminal():
             self.note(label)
+        self.asking = asyncio.get_running_loop().create_future()
         try:
-            answer = ""
-            while " " not in answer and word_of(answer) not in words:
-                if answer:
-                    self.note(f"{answer}? {help}")
-                self.asking = asyncio.get_running_loop().create_future()
-                answer = await self.asking
-                self.echo(answer)
+            answer = await self.asking
+            self.echo(answer)
             return answer
         finally:
             self.asking = None

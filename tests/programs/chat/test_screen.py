@@ -624,6 +624,68 @@ def test_exit_commands_and_keys_end_the_chat(chat, leave):
     assert f"Continue: agentloop --session {name})" in screen.screen()
 
 
+PAY = """
+from agentloop import Agent, ScriptedModel, call, tool
+from agentloop.toolkits.subagent import as_tool
+
+@tool
+def pay(amount: int) -> str:
+    "Pays an amount."
+    open("ledger", "a").write(f"{amount}\\n")
+    return f"paid {amount}"
+
+script = ScriptedModel([call("pay", amount=7), call("pay", amount=8)], "both are paid")
+clerk = as_tool(Agent(llm=script, tools=[pay]), "clerk", "Pays.")
+"""
+ASK_PAY = 'rules = [["ask", "pay"]]\n'
+
+
+@pytest.fixture
+def payments(project, tmp_path):
+    """A tool that pays, a sub-agent that pays twice, and a rule that asks before each payment."""
+    (project / "mine.py").write_text(PAY)
+    file = tmp_path / "home/.config/agentloop/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(ASK_PAY)
+    return ["--tools", "mine.py"]
+
+
+def test_e_edits_a_command_which_then_runs_and_the_model_reads_the_change(chat, project):
+    screen = chat([LEDGER], "done")
+    screen.enter("go", QUESTION)
+    answer(screen, "e", "Enter runs > echo ran >> ledger")
+    screen.press("C-u")
+    screen.enter("echo edited >> ledger", "done")
+    assert lines_of(project / "ledger") == ["edited"]
+    [told] = said(screen.server.requests[-1], "tool")
+    assert "echo edited >> ledger" in told
+
+
+def test_e_edits_other_arguments_as_json_and_wrong_ones_do_not_run(chat, project, payments):
+    screen = chat([("pay", {"amount": 500})], "done", options=payments, EDITOR="sed -i s/500/50/")
+    screen.enter("go", QUESTION)
+    answer(screen, "edit", '"amount": 500\n}')
+    screen.enter("x", "(Not run: ")
+    assert lines_of(project / "ledger") == []
+    screen.press("BSpace", "C-x", "C-e")
+    screen.expect('"amount": 50\n')
+    screen.press("Enter")
+    screen.expect("done")
+    assert lines_of(project / "ledger") == ["50"]
+
+
+def test_questions_about_a_sub_agents_calls_name_it_and_come_one_by_one(chat, project, payments):
+    screen = chat([("clerk", {"prompt": "Pay both."})], "done", options=payments)
+    shown = screen.enter("go", QUESTION)
+    assert re.search("─ pay of clerk ─", shown)
+    assert "│ amount: 7 " in shown
+    assert "amount: 8" not in shown
+    assert "always" not in shown, "a standing approval is about the agent's own calls"
+    answer(screen, "y", "│ amount: 8 ")
+    answer(screen, "no", "done")
+    assert lines_of(project / "ledger") == ["7"]
+
+
 @pytest.mark.parametrize("word", ["ok", "Sure", "yep.", "yes please"])
 def test_common_affirmative_words_approve_a_call(chat, project, word):
     screen = chat([LEDGER], "done")
