@@ -230,7 +230,7 @@ class Screen(RenderedChat):
         text = to_json(arguments, inf_nan_mode="strings", fallback=str).decode()
         return replace(call, arguments=text)
 
-    async def edit(self, call: ToolCall, owner: str) -> Review:
+    async def edit(self, call: ToolCall, owner: str) -> bool | Review:
         """Let the user change the arguments of a call: a command as it is, others as JSON."""
         arguments = call.parsed or {}
         is_command = call.name == "bash"
@@ -244,7 +244,7 @@ class Screen(RenderedChat):
                 edited = arguments | {"command": text} if is_command else from_json(text)
                 if not owner:
                     self.agent.tool(call).validate(to_json(edited).decode())
-                return Review("allow", arguments=edited)
+                return edited == arguments or Review("allow", arguments=edited)
             except (ToolError, ValueError) as error:
                 self.note(f"Not run: {error}")
 
