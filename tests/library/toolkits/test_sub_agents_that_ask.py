@@ -1,5 +1,6 @@
 """A sub-agent that asks ends its parent's run; after the answer, it continues where it stopped."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -19,6 +20,7 @@ from agentloop import (
     tool,
     validate_messages,
 )
+from agentloop.common.subagents import SubAgentRecord
 from agentloop.depends import current_agent
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
@@ -442,3 +444,57 @@ def test_a_kill_at_any_record_of_sub_agents_that_ask_repeats_no_payment(tmp_path
         assert validate_messages([*agent.messages, UserMessage("x")]) == []
     assert kill_at > 50
     assert interrupted == 0, "every sub-agent continued to its answer"
+
+
+# ---- cancellations
+
+
+async def drive(boss):
+    """Decide and continue until the boss has answered."""
+    if not boss.messages:
+        await boss.run("go")
+    while not isinstance(boss.messages[-1], AssistantMessage):
+        for waiting in boss.pending:
+            boss.decide(waiting.id, "allow", arguments={"name": "b"})
+        await boss.run()
+
+
+async def iterations(task, at_most):
+    """Let a task run for some iterations of the event loop; return their number."""
+    for count in range(at_most):
+        if task.done():
+            return count
+        await asyncio.sleep(0)
+    return at_most
+
+
+def twice(depth):
+    """Return an office, and a boss that runs two sub-agents at once."""
+    turns = (call("pay", to="anna"), [call("delete", name="a"), call("pay", to="bert")], "clean")
+    office = Office(*turns, depth=depth)
+    both = [call("clean", prompt="One."), call("clean", prompt="Two.")]
+    return office, office.boss(both, "done")
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_cancellation_at_any_iteration_of_the_event_loop_repeats_nothing(depth):
+    def once_each(office):
+        assert set(office.done) <= {"pay anna", "pay bert", "delete b"}
+        assert max(office.done.values(), default=0) <= 2, "once for each of two sub-agents"
+
+    office, boss = twice(depth)
+    moments = await iterations(asyncio.ensure_future(drive(boss)), 100_000)
+    assert office.done == {"pay anna": 2, "pay bert": 2, "delete b": 2}
+    for moment in range(0, moments, 1 if SLOW else 5):
+        office, boss = twice(depth)
+        task = asyncio.ensure_future(drive(boss))
+        await iterations(task, moment)
+        task.cancel()
+        await asyncio.wait([task])
+        once_each(office)
+        assert validate_messages([*boss.messages, UserMessage("x")]) == []
+        await drive(boss)
+        once_each(office)
+        assert boss.messages[-1].text == "done"
+        told = str([record.record for record in boss.log if isinstance(record, SubAgentRecord)])
+        assert sum(office.done.values()) + told.count("outcome is unknown") >= 6
