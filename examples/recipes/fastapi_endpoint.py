@@ -2,23 +2,36 @@
 
 Use the endpoint to offer an agent over HTTP. Requests run concurrently, in forks of one template. A
 client that disconnects cancels its run. `uvicorn fastapi_endpoint:app` starts a server; `python
-fastapi_endpoint.py` sends one request without a server. For conversations see session_pool.py.
+fastapi_endpoint.py` sends requests without a server. For conversations see session_pool.py.
+
+A task is a run with a session. If a call, also of a sub-agent, awaits approval, the stream ends
+with the pending calls, and a later request continues the task with the reviews:
+
+    POST /tasks/bills   {"text": "Pay Bert 700."}
+    POST /tasks/bills   {"reviews": [{"call_id": "...", "verdict": "allow"}]}
+
+A review may also "deny", "respond" with the `note` as the call's result, or "allow" with other
+`arguments`. Offer this endpoint only to people who may approve.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Annotated
+import json
+from collections.abc import AsyncIterator, Callable
+from tempfile import mkdtemp
+from typing import Annotated, Any, Literal
 
 import httpx
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, HTTPException, Path
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from agentloop import Agent, ModelError, ScriptedModel, events
+from agentloop import Agent, ModelError, ScriptedModel, Session, SessionLocked, call, events, tool
+from agentloop.mixins.approval import Approval
 
 PUBLIC = (events.TextDeltaEvent, events.StepStartEvent, events.FinalResponseEvent)
 TEMPLATE = Agent(llm=ScriptedModel(lambda messages, tools: f"You said: {messages[-1].text}"))
+FOLDER = mkdtemp()  # a real program keeps its sessions
 app = FastAPI()
 
 
@@ -26,12 +39,47 @@ class Question(BaseModel):
     text: str = Field(min_length=1, max_length=10_000)
 
 
+class Reviewed(BaseModel):
+    call_id: str
+    verdict: Literal["allow", "deny", "respond"]
+    note: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+class Step(BaseModel):
+    """A prompt, or the reviews after which the task continues."""
+
+    text: str | None = Field(None, min_length=1, max_length=10_000)
+    reviews: list[Reviewed] = []
+
+
+class Clerk(Approval, Session, Agent): ...
+
+
+@tool
+def pay(to: str, amount: int) -> str:
+    """Transfer money to a recipient."""
+    return f"paid {amount} to {to}"
+
+
+def opens() -> Callable[[str], Clerk]:
+    """Return the function that opens a task. Tests override this dependency."""
+    script = call("pay", to="bert", amount=700), lambda messages, tools: messages[-1].text
+
+    def open_task(name: str) -> Clerk:
+        clerk = Clerk(llm=ScriptedModel(*script), tools=[pay], session=name, session_dir=FOLDER)
+        clerk.llm = ScriptedModel(*script[bool(clerk.messages) :])
+        return clerk
+
+    return open_task
+
+
 def template() -> Agent:
     """Return the agent to fork. Tests override this dependency in `app.dependency_overrides`."""
     return TEMPLATE
 
 
-async def lines(agent: Agent, prompt: str) -> AsyncIterator[bytes]:
+async def lines(agent: Agent, prompt: str | None) -> AsyncIterator[bytes]:
     """Yield the public events of a run. Closing the generator cancels the run."""
     async with agent.query_stream(prompt) as stream:
         try:
@@ -39,6 +87,9 @@ async def lines(agent: Agent, prompt: str) -> AsyncIterator[bytes]:
                 if isinstance(event, PUBLIC):
                     name = type(event).__name__.removesuffix("Event")
                     yield b"event: %s\ndata: %s\n\n" % (name.encode(), to_json(event))
+            for waiting in agent.pending:
+                asked = {"id": waiting.id, "tool": waiting.name, "arguments": waiting.parsed}
+                yield b"event: Pending\ndata: %s\n\n" % to_json(asked)
             if end := stream.result:  # `value` is set if the agent has an `output_type`
                 yield b"event: Result\ndata: %s\n\n" % to_json([end.stop_reason, end.value])
         except ModelError as error:  # too late for another status: 200 was sent
@@ -50,10 +101,41 @@ async def ask(question: Question, agent: Annotated[Agent, Depends(template)]) ->
     return StreamingResponse(lines(agent.fork(), question.text), media_type="text/event-stream")
 
 
+@app.post("/tasks/{task}")
+async def work(
+    task: Annotated[str, Path(pattern="^[a-z0-9-]{1,40}$")],
+    step: Step,
+    open_task: Annotated[Callable[[str], Clerk], Depends(opens)],
+) -> StreamingResponse:
+    try:
+        agent = open_task(task)
+    except SessionLocked:
+        raise HTTPException(409, "this task is running") from None
+    try:
+        for review in step.reviews:
+            agent.decide(**review.model_dump())
+    except ValueError as error:
+        agent.close()
+        raise HTTPException(422, str(error)) from None
+
+    async def stream() -> AsyncIterator[bytes]:
+        with agent:
+            async for line in lines(agent, step.text):
+                yield line
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
 async def main() -> None:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         print((await client.post("/ask", json={"text": "Hello"})).text, end="")
+        asked = (await client.post("/tasks/bills", json={"text": "Pay Bert 700."})).text
+        print(asked, end="")
+        pending = asked.split("event: Pending\ndata: ")[1].split("\n")[0]
+        edit = {"verdict": "allow", "arguments": {"to": "bert", "amount": 70}}
+        review = edit | {"call_id": json.loads(pending)["id"]}
+        print((await client.post("/tasks/bills", json={"reviews": [review]})).text, end="")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.mixins.approval import DEFERRED
 from agentloop.models.scripted import call
+from agentloop.toolkits.subagent import as_tool
 from tests import ROOT
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
@@ -48,8 +49,8 @@ from tests.recipes import FOLDER, load
 
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|approve_l|azure|background|cache|channels|claude|code_|context_w|event|fence|fleet|from_bu|"
-    "loop_d|many|mcp|offload|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
+    "ag_ui|agents_f|approval|azure|background|cache|channels|claude|code_|context_w|event|fastapi|fence|fleet|"
+    "from_bu|loop_d|many|mcp|offload|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 # DBOS cannot create its tables with this SQLite and these versions of Python.
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
@@ -59,8 +60,7 @@ POINTS = dict(
     line.split(": ", 1)
     for line in r"""
 agents_from_files: The letter is about tea. | summarize its subject
-approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
-approve_later: awaits approval | your boss | Noon. | outcome | paid 700 to bert | It is paid.
+approval: needs_approval | paid 5 | paid 70 | Not before | by hand | a desk | Noon. | paid 700
 ask_user: > A table | For how many people?\n1. two\n2. four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
@@ -267,7 +267,7 @@ async def test_a_client_of_the_messages_api_receives_a_run_as_one_message():
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("allowed", [True, False])
 async def test_a_deferred_call_awaits_approval_while_the_conversation_continues(wire, allowed):
-    recipe = load("approve_later")
+    recipe = load("approval")
     reply = calls(("pay", {"to": "bert", "amount": 700}, "c1"), ("look", {}, "c2"))
     look = tool("Look", name="look", read_only=True)(lambda: "seen")
     async with wire.double([reply, "It waits.", "Noon.", "I see."]) as server:
@@ -286,7 +286,7 @@ async def test_a_deferred_call_awaits_approval_while_the_conversation_continues(
 
 
 async def test_a_deferred_call_receives_dependencies_and_its_error_is_sent_to_the_model():
-    recipe = load("approve_later")
+    recipe = load("approval")
 
     def purse() -> int:
         return 0
@@ -329,7 +329,7 @@ NEEDED = {  # required fields in addition to the type: https://docs.ag-ui.com/co
     "TOOL_CALL_ARGS": {"toolCallId", "delta"},
     "TOOL_CALL_END": {"toolCallId"},
     "TOOL_CALL_RESULT": {"messageId", "toolCallId", "content", "role"},
-    "RUN_FINISHED": {"threadId", "runId", "result"},
+    "RUN_FINISHED": {"threadId", "runId", "result", "outcome"},
     "RUN_ERROR": {"message", "code"},
 }
 
@@ -359,6 +359,47 @@ async def test_ag_ui_events_contain_texts_calls_results_and_the_end_of_the_run()
     failed = await read("And now?")  # the script has ended
     assert [event["type"] for event in failed] == ["RUN_STARTED", "RUN_ERROR"]
     assert failed[-1]["code"] == "IndexError"
+
+
+@pytest.mark.parametrize(
+    ("payload", "word"),
+    [
+        ({"verdict": "allow"}, "paid 500"),
+        ({"verdict": "allow", "arguments": {"amount": 5}}, "paid 5"),
+        ({"verdict": "deny", "note": "Not today."}, "Not today."),
+        ({"verdict": "respond", "note": "By hand."}, "By hand."),
+        (None, "Denied"),
+    ],
+)
+@pytest.mark.parametrize("below", [False, True])
+async def test_ag_ui_interrupts_are_decided_by_the_next_request(payload, word, below):
+    recipe = load("ag_ui_stream")
+
+    def last(messages, tools):
+        return messages[-1].text
+
+    clerk = recipe.Clerk(llm=ScriptedModel(call("pay", amount=500), last), tools=[recipe.pay])
+    agent = clerk
+    if below:
+        llm = ScriptedModel(call("clerk", prompt="Pay."), last)
+        agent = Agent(llm=llm, tools=[as_tool(clerk, "clerk", "Pays")])
+
+    async def read(prompt, **settings):
+        lines = [line async for line in recipe.ag_ui_stream(agent, prompt, **settings)]
+        return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+    outcome = (await read("Pay 500."))[-1]["outcome"]
+    assert outcome["type"] == "interrupt"
+    [asked] = outcome["interrupts"]
+    assert "500" in asked["message"]
+    status = "resolved" if payload else "cancelled"
+    entry = {"interruptId": asked["id"], "status": status, "payload": payload}
+    events = await read(None, resume=[entry])
+    assert events[-1]["outcome"] == {"type": "success"}
+    deltas = [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert word in "".join(deltas)
+    again = await read(None, resume=[entry])
+    assert [event["type"] for event in again] == ["RUN_STARTED", "RUN_ERROR"]
 
 
 @pytest.mark.parametrize("by_done_tool", [False, True])
@@ -594,6 +635,32 @@ async def test_the_endpoint_streams_a_run_with_a_separate_agent_for_each_request
     assert empty.status_code == 422
     assert seen(llm) == ["Count"]
     assert agent.log == []
+
+
+@pytest.mark.parametrize(
+    ("review", "word"),
+    [
+        ({"verdict": "allow"}, "paid 700"),
+        ({"verdict": "allow", "arguments": {"to": "bert", "amount": 7}}, "paid 7 "),
+        ({"verdict": "deny", "note": "Not today."}, "Not today."),
+        ({"verdict": "respond", "note": "By hand."}, "By hand."),
+    ],
+)
+async def test_a_task_over_http_continues_after_a_review(review, word, tmp_path, monkeypatch):
+    pytest.importorskip("fastapi")
+    recipe = load("fastapi_endpoint")
+    monkeypatch.setattr(recipe, "FOLDER", str(tmp_path))
+    transport = httpx.ASGITransport(recipe.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        asked = dict(sse((await client.post("/tasks/a", json={"text": "Pay."})).text))
+        assert asked["Result"][0] == "needs_approval"
+        assert asked["Pending"]["arguments"] == {"to": "bert", "amount": 700}
+        review = review | {"call_id": asked["Pending"]["id"]}
+        invalid = review | {"verdict": "allow", "arguments": {"amount": "much"}}
+        assert (await client.post("/tasks/a", json={"reviews": [invalid]})).status_code == 422
+        done = dict(sse((await client.post("/tasks/a", json={"reviews": [review]})).text))
+        assert word in done["FinalResponse"]["content"]
+        assert (await client.post("/tasks/a", json={"reviews": [review]})).status_code == 422
 
 
 async def test_a_client_that_disconnects_cancels_its_run():
