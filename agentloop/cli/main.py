@@ -37,7 +37,6 @@ NO_CHAT = (
     "agentloop. (It contains the chat, which the demo uses; bundle, replay and view don't need it.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
-FORMER = re.compile(r"explain [\w.]+:\w+$")  # a removed command, such as `explain my:Agent`
 AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
 
 
@@ -86,10 +85,8 @@ def load(module: str) -> Command:
 
 
 def refuse_unknown(words: Sequence[str]) -> None:
-    """Raise ValueError for a mistyped or removed command, which would be sent as a prompt."""
+    """Raise ValueError for a mistyped command, which would be sent as a prompt."""
     word = words[0] if words else ""
-    if FORMER.match(" ".join(words)):
-        raise ValueError(f"explain is now the recipe examples/recipes/explain.py. {AS_PROMPT}")
     near = [name for name in COMMANDS if sorted(word) == sorted(name)]  # "veiw"
     for name in near or get_close_matches(word, COMMANDS, cutoff=MISTYPED):
         raise ValueError(f"unknown command {word}. Did you mean {name}? {AS_PROMPT}")

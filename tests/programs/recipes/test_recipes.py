@@ -115,6 +115,10 @@ NEEDS = {  # packages that a recipe requires, which may be missing
     "code_mode": "pydantic_monty",
     "event_channels": "fastapi",
     "fastapi_endpoint": "fastapi",
+    "mcp_questions": "mcp",
+    "mcp_resources": "mcp",
+    "mcp_tools": "mcp",
+    "traces": "opentelemetry",
 }
 ELSEWHERE = {
     "azure_openai",
