@@ -52,7 +52,7 @@ from .config import Pick, config_folder
 from .mcp_questions import AskingTool
 from .memory import memory_files
 from .prompt_input import is_prompt, typed, with_files
-from .sessions import described, free_names, sessions_of, stem
+from .sessions import described, free_names, is_cut_off, sessions_of, stem
 from .standing_approvals import EDITS, for_each_command
 
 SYSTEM_PROMPT = (
@@ -168,12 +168,16 @@ class Chat:
             elif isinstance(message, AssistantMessage):
                 self.show(events.TextEvent(message.text))
         for state in self.agent.conversation.open_calls:
-            call = f"{state.call.name} {arguments_of(state.call.parsed or {})}"
             if state.start:
-                self.note(f"Interrupted call with unknown outcome: {call}")
-            elif state.waits and not self.is_question(state.call):
-                self.note(f"Enter continues with this call: {call}")
+                self.note(f"Interrupted call with unknown outcome: {described_call(state.call)}")
         self.show_question()
+
+    def tell_interrupted(self) -> None:
+        """Tell the user that Enter continues an interrupted run, and with which calls."""
+        if is_cut_off(self.agent):
+            waiting = [state.call for state in self.agent.conversation.open_calls if state.waits]
+            calls = " with " * bool(waiting) + "; ".join(map(described_call, waiting))
+            self.note(f"The run was interrupted. Press Enter to continue{calls}.")
 
     def note(self, text: str) -> None:
         """Print a note from the program."""
@@ -417,3 +421,8 @@ class Chat:
         filled, parts = await self.meter()
         names = ", ".join(tool.name for tool in self.agent.toolset())
         self.terminal.say(f"{filled}: {parts}\ntools: {names}\nso far: {self.usage()}")
+
+
+def described_call(call: ToolCall) -> str:
+    """Return a call in a line."""
+    return f"{call.name} {arguments_of(call.parsed or {})}"

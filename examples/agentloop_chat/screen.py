@@ -47,7 +47,6 @@ from .standing_approvals import Always, always_for
 from .wrapped_rows import RowRenderer
 
 HISTORY = "~/.agentloop/history"  # next to the sessions
-INTERRUPTED = "The run was interrupted. Press Enter to continue."
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
@@ -137,6 +136,8 @@ class Screen(RenderedChat):
             if prompt:  # never a command, because a shell may have inserted somebody else's text
                 self.terminal.say(f"\n> {prompt}", BOLD)
                 self.begin(self.reply(prompt, typed))
+            else:
+                self.tell_interrupted()
             ticks = asyncio.ensure_future(self.tick())
             self.prompting = asyncio.ensure_future(self.read())
             try:
@@ -497,8 +498,7 @@ class Screen(RenderedChat):
         self.status = ""
         self.work = None
         self.app.invalidate()
-        if is_cut_off(self.agent):
-            self.note(INTERRUPTED)
+        self.tell_interrupted()
         self.take_next()
         if is_dumb_terminal() and not self.work:  # the open prompt has no label
             print("> ", end="", flush=True)

@@ -149,10 +149,10 @@ def test_an_approval_in_a_session_file_has_no_effect(tmp_path, entry):
     shown = io.StringIO()
     llm = ScriptedModel(bash("touch ran"), "done")
     with Careful(llm, tmp_path, Terminal(shown), **settings) as chat:
-        chat.runner.run(chat.greet())
+        chat.tell_interrupted()
         pending = entry != "standing approval"
         chat.runner.run(chat.reply(None if pending else "again"))
-        assert ("Enter continues with this call: bash touch ran" in shown.getvalue()) == pending
+        assert ("Enter to continue with bash touch ran" in shown.getvalue()) == pending
     assert asked == ["bash", "bash"][not pending :]
     assert not (tmp_path / "ran").exists()
     with Theirs(llm=ScriptedModel(), **settings) as agent:  # the file is unchanged

@@ -26,7 +26,7 @@ pytestmark = [needs_tmux, pytest.mark.slow]  # a real terminal: a second or two 
 QUESTION = "an instruction >"
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
 ROOTS = [os.getcwd(), os.path.join(os.getcwd(), "examples")]
-SET_GRACE = "import agentloop_chat.screen as screen\nscreen.GRACE = {}\n"
+SET = "import agentloop_chat.screen as screen\nscreen.GRACE, screen.LONG_RUN = {}, {}\n"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
@@ -37,14 +37,15 @@ def chat(tmp_path):
     """Start a chat with a server that replays the turns, and wait for the prompt.
 
     grace: the seconds after the display of a question during which input belongs to a draft.
+    long_run: the seconds of a run after which the terminal rings.
     """
     with ExitStack() as opened:
 
-        def start(*turns, options=(), server=None, wait=True, grace=0.1, **more):
+        def start(*turns, options=(), server=None, wait=True, grace=0.1, long_run=10, **more):
             server = server or opened.enter_context(HeldDouble(*turns))
             settings = tmp_path / "settings"
             settings.mkdir(exist_ok=True)
-            (settings / "sitecustomize.py").write_text(SET_GRACE.format(grace))
+            (settings / "sitecustomize.py").write_text(SET.format(grace, long_run))
             more = {"cwd": tmp_path / "project", "home": tmp_path / "home"} | more
             more = {"PYTHONPATH": os.pathsep.join([str(settings), *ROOTS])} | more
             for folder in (more["cwd"], more["home"]):
@@ -369,6 +370,12 @@ def test_the_terminal_rings_at_a_question_unless_the_bell_is_off(chat, tmp_path,
     wait_for(lambda: ("\a" in screen.raw.read_text("utf-8", "replace")) == bell, screen)
     answer(screen, "y", "done")
     assert screen.raw.read_text("utf-8", "replace").count("\a") == bell, "not after a short run"
+
+
+def test_the_terminal_rings_after_a_long_run(chat):
+    screen = chat("one", "two", long_run=0)
+    screen.enter("go", "one")
+    wait_for(lambda: "\a" in screen.raw.read_text("utf-8", "replace"), screen)
 
 
 @pytest.mark.parametrize("key", ["C-c", "Escape"])
