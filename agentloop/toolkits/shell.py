@@ -6,9 +6,9 @@ Copy with: common/processes.py, tools.py and their imports.
     shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
     agent = Agent(llm=..., tools=shell.tools)
 
-A Shell is not a security boundary. Protection against harmful commands requires an unprivileged
-user account, or a container, selected with `command`. This module prevents an agent from hanging,
-from exhausting memory, and from reading your keys accidentally.
+A Shell isn't a security boundary. If you need protection from harmful commands, use an unprivileged
+user account, or select a container with `command`. This module keeps an agent from hanging, from
+filling your memory, and from reading your keys by accident.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from ..errors import ToolError
 from ..tools import Tool, tool
 from ..waiting import call_function, cancel_and_wait, wait_for
 
-HALF = 15_000  # bytes of output retained at the beginning, and at the end
+HALF = 15_000  # bytes of output that are kept at the beginning, and at the end
 MAX_TIMEOUT = 3600.0
 """Maximum timeout of a command in seconds."""
-FIRST_LOOK = 0.2  # seconds for a background command to report an immediate failure
+FIRST_LOOK = 0.2  # seconds in which a background command may fail at once
 MAX_BACKGROUND = 16  # background commands, including ended commands with unread output
 PAUSE = 0.02  # seconds between reads of up to 64 KB of a background command's output
 # Colours, movements of the cursor, and titles of the terminal
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 DRAIN_SECONDS = 2.0  # for reading the rest of the pipe after a command has ended
 
-# The standard input of the shell: a script that contains the command. A watchdog, which is not a
-# child of the shell, kills the process group at the end of the input: when this program closes the
+# The standard input of the shell: a script that contains the command. A watchdog, which isn't a
+# child of the shell, kills the process group when the input ends: when this program closes the
 # input or is killed, also in a container. The final directory is printed between two marks, in one
-# write, and without tracing, because `set -x` may be active. A command that prints its traps does
-# not print a mark, because the trap contains "" within both marks. The braces form a compound
-# command: the shell reads the complete script before redirecting its input.
+# write, and without tracing, because `set -x` may be on. A command that prints its traps doesn't
+# print a mark, because the trap contains "" inside both marks. The braces form a compound command,
+# so that the shell reads the complete script before it redirects its input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
@@ -77,34 +77,34 @@ SECRET_VALUE = re.compile(
 class Shell:
     """A shell with a persistent working directory.
 
-    A shell is not a security boundary: commands have the privileges of your user account, including
-    files outside of the directory, the network, and (from /proc, on Linux) the environment of the
-    program itself. If `command` starts the shell in a container, the container is the boundary.
+    A shell isn't a security boundary: commands can do what you can, with files outside of the
+    directory, the network, and (from /proc, on Linux) the environment of the program itself. If
+    `command` starts the shell in a container, the container is the boundary.
 
-    root: the initial working directory. After a command has changed to a directory outside of
-        `root`, the next command starts in the previous working directory again.
+    root: the initial working directory. If a command changes to a directory outside of `root`, the
+        next command starts where the command started.
     command: the shell, preceded by the programs that start it, such as ["docker", "exec", "-i",
-        name, "bash"], or bwrap, podman, ssh. Standard input must be forwarded to the shell (`-i`):
-        standard input transmits the commands, and its end kills the remaining processes. `root` is
-        then a directory in the container, and `env` applies to this command only: use docker exec
-        -e for variables in the container. None selects the bash or sh of this machine.
+        name, "bash"], or bwrap, podman, ssh. Forward standard input to the shell (`-i`): it brings
+        the commands, and its end kills the remaining processes. `root` is then a directory in the
+        container, and `env` is for this command only: use docker exec -e for variables in the
+        container. None selects the bash or sh of this machine.
     allow: permitted commands; None permits everything. A command of plain words must match a
         pattern completely (*, ?, [abc]): "pwd", "ls *", "wc *". A command with other characters,
         such as ; | & $ ( ) < > or a second line, must be listed exactly. Patterns are not a
-        sandbox: a pattern permits a program with all capabilities of its options. "sort *" (-o) and
+        sandbox: a pattern permits whatever the program's options can do. "sort *" (-o) and
         "git log *" (--output) write any file; "rg *" (--pre), "find *" and "python *" execute any
         program. Use * only for programs that can do nothing but read and print.
     env: additional environment variables. Commands also get this program's variables, except those
         that are probably secrets: see `withheld`.
     pass_env: the names (*, ?, [abc]) of variables that commands get although they're probably
         secrets, such as ["DATABASE_URL", "AWS_*"]. ["*"] passes all variables.
-    on_output: receives output immediately, piece by piece, in a thread. Output of background
-        commands is not passed to the function.
+    on_output: called with each piece of output at once, in a thread, as the command prints it. It
+        isn't called for background commands.
 
-    Agents that work concurrently require separate Shells, because a Shell stores its working
-    directory. Background commands end with the event loop (`asyncio.run`, `run_sync`), with
-    `close()`, and after an hour. If this program is killed, the processes started by its commands
-    are killed, too.
+    The model reads output as a terminal shows it in the end: see `as_displayed`. Give agents that
+    work at the same time a Shell each, because a Shell stores its working directory. Background
+    commands end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and after an hour.
+    If this program is killed, the processes of its commands are killed, too.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Shell:
 
     @property
     def tools(self) -> list[Tool]:
-        """Return all tools of this shell. `[shell.bash]` offers only the main tool."""
+        """All tools of this shell. `tools=[shell.bash]` offers only the main one."""
         return [self.bash, self.bash_output, self.bash_kill]
 
     @property
@@ -180,12 +180,11 @@ class Shell:
 
     @tool(read_only=True)
     async def bash_output(self, id: str, wait: float = 0.0) -> str:
-        """Return the output of a background command since the previous request.
+        """Return what a background command has printed since the last time.
 
         Args:
-            id: The id returned by `bash`.
-            wait: Number of seconds to wait for the end of the command, instead of repeating
-                requests.
+            id: The id that `bash` returned.
+            wait: Seconds to wait for the end of the command, instead of asking again and again.
         """
         task, output = self._find(id)
         if not task.done():
@@ -200,10 +199,10 @@ class Shell:
 
     @tool
     async def bash_kill(self, id: str) -> str:
-        """Kill a background command, and return its remaining output.
+        """Kill a background command, and return the rest of its output.
 
         Args:
-            id: The id returned by `bash`.
+            id: The id that `bash` returned.
         """
         task, _ = self._find(id)
         task.cancel()
@@ -217,7 +216,7 @@ class Shell:
     def move_to_background(self) -> bool:
         """Move the running command to the background. Its call returns with an id.
 
-        Return False without a running command, or with `MAX_BACKGROUND` commands in the background.
+        Return False if no command runs, or `MAX_BACKGROUND` commands are in the background.
         """
         if not self._moved or self._moved.done() or self._is_full:
             return False
@@ -226,7 +225,7 @@ class Shell:
 
     @property
     def _is_full(self) -> bool:
-        """Return whether no more commands may run in the background."""
+        """Whether no more commands may run in the background."""
         return len(self.background) >= MAX_BACKGROUND
 
     def _change_folder(self, folder: Path) -> str:
@@ -237,7 +236,7 @@ class Shell:
         return ""
 
     async def _is_moved(self, task: asyncio.Task[int | None], timeout: float) -> bool:
-        """Wait for the end of a command, or kill it. Return True if it moved to the background."""
+        """Wait until a command ends, or kill it. Return True if it moved to the background."""
         moved = self._moved = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait([task, moved], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -270,9 +269,9 @@ class Shell:
         )
 
     async def _run(self, command: str, output: Output) -> int | None:
-        """Run a command; return its exit code, or None after MAX_TIMEOUT.
+        """Run a command, and kill what it leaves running.
 
-        Processes that the command leaves running are killed.
+        Return its exit code, or None after MAX_TIMEOUT.
         """
         reading_end, writing_end = os.pipe()
         reading = asyncio.ensure_future(call_function(output.read, reading_end))
@@ -329,9 +328,9 @@ def is_secret(name: str, value: str) -> bool:
 
 
 class Output:
-    """The output of a command, truncated in the middle.
+    """The output of a command, without its middle if it's long.
 
-    mark: delimits the final working directory in the output.
+    mark: stands before and after the final working directory in the output.
     folder: the final working directory, or "" if the command was killed.
     """
 
@@ -345,10 +344,7 @@ class Output:
         self.lock = Lock()  # for data and left_out, used by the reading thread and by `take`
 
     def read(self, pipe: int) -> None:
-        """Read a pipe until two consecutive marks.
-
-        Does not wait for the end of the pipe, which an escaped process may keep open.
-        """
+        """Read a pipe until two marks in a row: an escaped process may keep the pipe open."""
         ended = False
         with open(pipe, "rb", buffering=0) as stream:
             while not ended:
@@ -369,7 +365,7 @@ class Output:
                         self.left_out += too_many
 
     def take(self) -> str:
-        """Return the output since the previous call."""
+        """Return the output since the last call."""
         note = b""
         with self.lock:
             if self.left_out:
@@ -407,7 +403,7 @@ Running = tuple[asyncio.Task[int | None], Output]  # a background command
 
 
 def describe_end(code: int | None, seconds: float) -> str:
-    """Describe an exit code for the model: "" for 0, and a timeout for None."""
+    """Describe an exit code for the model: "" for 0, a timeout for None."""
     if code is None:
         return f"\n[Killed: not finished after {seconds:g} seconds.]"
     if code < 0:
@@ -416,7 +412,7 @@ def describe_end(code: int | None, seconds: float) -> str:
 
 
 def _feed(process: subprocess.Popen[bytes], script: bytes) -> int:
-    """Send the script to a shell, wait for its end, and return the exit code."""
+    """Send the script to a shell, wait until it ends, and return its exit code."""
     with process:  # closes the standard input at the end
         if process.stdin:
             with suppress(OSError):  # the shell may end without reading

@@ -79,10 +79,10 @@ class Chat:
     """A conversation, and a context manager that owns an event loop.
 
     root: the working directory.
-    yes: allow all calls without approval.
+    yes: whether calls run without approval.
     rules: the approval rules.
     tools: additional tools, which run without approval.
-    window: the size of the model's context window in tokens, if configured.
+    window: the size of the model's context window in tokens, if it's configured.
     pass_env: the variables that commands of the agent get although they're probably secrets.
     bell: whether the terminal rings at a question, and after a run of more than 10 seconds.
     settings: additional settings of the agent.
@@ -196,12 +196,12 @@ class Chat:
         return ""
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str | Review:
-        """Deny a call, because no user can approve it."""
+        """Deny a call, because there's nobody to ask."""
         self.note(NOBODY)
         return False
 
     async def confirm(self, path: str) -> bool:
-        """Refuse to attach a file outside the directory, because no user can confirm."""
+        """Refuse to attach a file outside the directory, because there's nobody to ask."""
         raise ValueError(
             f"{path} is outside {self.root}, and no user is present to confirm the attachment. "
             f"Start agentloop in its directory, or pipe the file: agentloop -p ... < {quote(path)}"
@@ -220,8 +220,8 @@ class Chat:
 
         typed: the part of the prompt that the user typed, whose @paths attach files.
 
-        After a question from the model or an MCP server, the prompt is the answer. Return None if
-        the model failed. Raises OSError if the session cannot be saved.
+        After a question of the model or an MCP server, the prompt is the answer. Return None if the
+        model failed. Raises OSError if the session can't be saved.
         """
         question = self.question
         if prompt and question:
@@ -279,7 +279,7 @@ class Chat:
         self.show(events.ToolResultEvent("!", result, "!"))
 
     def partial_answer(self) -> str:
-        """Return the text of an answer that an error interrupted, otherwise ""."""
+        """Return the text of an answer that an error interrupted; "" if there's none."""
         messages = self.agent.messages
         for message in messages[newest_prompt_index(messages) :]:
             if isinstance(message, AssistantMessage) and message.stop_reason == "interrupted":
@@ -287,7 +287,7 @@ class Chat:
         return ""
 
     def usage(self) -> str:
-        """Return a description of the tokens and the cost of the conversation."""
+        """Describe the tokens and the cost of the conversation."""
         bill = self.agent.bill
         cost = f", ${bill.cost:.4f}" if bill.cost else ""
         return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
@@ -331,8 +331,8 @@ class Chat:
     def take_back(self) -> str:
         """Remove the newest prompt and all subsequent records, and return the prompt.
 
-        The cost remains part of the bill. A note lists the files that the agent has changed since
-        the prompt. Raises ValueError in a conversation without a prompt.
+        The cost stays on the bill. A note lists the files that the agent has changed since the
+        prompt. Raises ValueError if there's no prompt.
         """
         log, before = [*self.agent.log], self.agent.conversation
         at = newest_prompt_index(log)

@@ -68,15 +68,15 @@ class WholeMarkdown(Markdown):
 class RenderedChat(Chat):
     """A chat with formatted output.
 
-    text: the incomplete Markdown of a reply.
-    output: the recent output of a running command, or the recent thinking.
+    text: the Markdown of a reply that isn't complete yet.
+    output: what a running command has printed recently, or the recent thinking.
     drafted: number of characters of the calls that the model is writing.
-    calls: a line for every running call, and the file that the call changes with its text before the
+    calls: a line for each running call, and the file that it changes with the text before the
         change, by call id.
-    previewed: ids of the calls whose changes were displayed in an approval request.
-    ended: ids of the background commands whose end was displayed.
-    folded: texts that were displayed only in part, with titles.
-    mode: a key of MODES, or "" before the user has selected a mode.
+    previewed: ids of the calls whose changes a question has shown.
+    ended: ids of the background commands whose end was told.
+    folded: texts of which only a part was shown, with titles.
+    mode: a key of MODES, or "" until the user selects a mode.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -254,7 +254,7 @@ class RenderedChat(Chat):
         return text.wrap(self.console, self.console.width - BOX_WIDTH, overflow="fold")
 
     def unfold(self, _: object) -> None:
-        """Display the most recently folded text, in a pager if longer than the screen."""
+        """Show the text that was folded last, in a pager if it's longer than the screen."""
         if not self.folded:
             return
         text, title = self.folded.pop()
@@ -309,7 +309,7 @@ class RenderedChat(Chat):
         self.box(self.fold_lines(shown, title), title, self.place_in_turn(call))
 
     def place_in_turn(self, call: ToolCall) -> str:
-        """Return the position of a call that is not the only call of its turn, otherwise ""."""
+        """Return the position of a call among the calls of its turn; "" for the only call."""
         ids = [state.call.id for state in self.agent.conversation.open_calls]
         if call.id not in ids or len(ids) == 1:
             return ""
@@ -330,7 +330,7 @@ def all_of(args: JSON) -> str:
 
 
 def text_of(file: Path) -> str:
-    """Return the text of a file, which is empty for a missing file."""
+    """Return the text of a file, or "" if there's none."""
     return file.read_text("utf-8", "replace") if file.is_file() else ""
 
 

@@ -258,8 +258,8 @@ class Screen(RenderedChat):
     async def answer_to(self, label: str, words: Sequence[str], help: str) -> str:
         """Return the user's answer to a question: one of the words, or several words.
 
-        Text is an answer if its first key was typed on an empty prompt after the label had appeared
-        for GRACE seconds. Other text is the draft of a message, which Enter sends or queues.
+        Text is an answer if you typed its first key on an empty prompt, at least GRACE seconds after
+        the label appeared. Other text is the draft of a message, which Enter sends or queues.
         """
         self.ring()
         self.asked_at = monotonic()
@@ -287,7 +287,7 @@ class Screen(RenderedChat):
 
     @property
     def is_answering(self) -> bool:
-        """Return whether the text in the prompt, or the next key, answers the open question."""
+        """Whether the text in the prompt, or the next key, answers the open question."""
         if not self.asking:
             return False
         return (self.typed_at or monotonic()) >= self.asked_at + GRACE
@@ -406,7 +406,7 @@ class Screen(RenderedChat):
             self.note("Not moved: no command is running, or 16 commands are in the background.")
 
     def stop(self, _: object = None) -> None:
-        """Stop the current work and clear the queue. Without work, clear the prompt, or exit."""
+        """Stop the current work and clear the queue. If there's no work, clear the prompt, or exit."""
         self.queue.clear()
         if self.agent.running:
             self.agent.interrupt()
