@@ -342,9 +342,14 @@ def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[s
     for path in _files_below(start, skipped):
         if pattern:
             if wanted.fullmatch(path.as_posix()):
-                yield from _matching_lines(path, regex)
+                yield from map(_on_one_line, _matching_lines(path, regex))
         elif wanted.fullmatch(path.relative_to(start).as_posix()):
-            yield path.as_posix()
+            yield _on_one_line(path.as_posix())
+
+
+def _on_one_line(text: str) -> str:
+    """Escape line ends in a file's name or text, which would look like another result."""
+    return re.sub(r"[\n-\r\x1c-\x1e\x85\u2028\u2029]", lambda end: repr(end[0])[1:-1], text)
 
 
 def _glob_pattern(glob: str) -> str:
@@ -417,5 +422,5 @@ MAIN = """
 *arguments, most = json.loads(sys.argv[1])
 print(*itertools.islice(_find(*arguments), most), sep="\\n")
 """
-FUNCTIONS = (_find, _glob_pattern, _files_below, _matching_lines)
+FUNCTIONS = (_find, _on_one_line, _glob_pattern, _files_below, _matching_lines)
 SEARCH = "\n".join([IMPORTS, *(inspect.getsource(function) for function in FUNCTIONS), MAIN])

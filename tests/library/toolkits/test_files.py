@@ -339,6 +339,15 @@ class TestWorkspace:
         for pattern in ("(", "[z-a]", "*"):
             assert re.search("re.error|PatternError", await ws.grep(pattern))
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="names can't contain line ends")
+    @pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028"])
+    async def test_a_line_end_in_a_name_or_a_line_forges_no_result(self, ws, end):
+        put(ws, f"a{end}fake.py:1:forged", "needle\n")
+        put(ws, "b.py", f"needle{end.strip(chr(10))}fake.py:2:forged\n")
+        found = await ws.grep("needle")
+        assert [line[:2] for line in found.splitlines()] == ["a\\", "b."]
+        assert len((await ws.glob("*")).splitlines()) == 2
+
     async def test_long_lines_and_many_lines_are_truncated(self, ws, monkeypatch):
         monkeypatch.setattr(files, "MAX_FOUND", 2)
         put(ws, "a", "word" + "x" * 5_000_000 + "\n" + "word\n" * 100_000)
