@@ -50,7 +50,7 @@ from tests.recipes import FOLDER, load
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
     "ag_ui|agents_f|approval|azure|background|cache|channels|claude|code_|context_w|event|fastapi|fence|fleet|"
-    "from_bu|loop_d|many|mcp|offload|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
+    "from_bu|loop_d|many|mcp|offload|old_|openai|prune_by|record|saved|session|skills|slash|sqlite|tools_from"
 )
 # DBOS cannot create its tables with this SQLite and these versions of Python.
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
@@ -94,6 +94,7 @@ print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end
 prune_by_kind: a [... of 2,107 characters] | tabs. This was | moved to found.txt, according
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls returned the same | read returned another result | milk\n+
+saved_settings: order 7: shipped | You answer customers. True | You answer customers. True
 session_pool: anna: | open:
 slash_commands: 100 tokens | Did you mean /undo?
 mcp_resources: "uri":"shop://prices" | {"tea": 3 | Write to Ada in two | tea is 3 and

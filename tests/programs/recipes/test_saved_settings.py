@@ -1,0 +1,38 @@
+"""The recipe for sessions that bring their settings."""
+
+import pytest
+
+from tests.recipes import load
+
+recipe = load("saved_settings")
+
+
+def test_a_session_continues_with_its_template_and_its_changes(tmp_path):
+    recipe.resume("s", tmp_path, template="support", max_iterations=5).close()
+    with recipe.resume("s", tmp_path, model="strong") as agent:
+        assert agent.system_prompt == "You answer customers."
+        assert (agent.max_iterations, agent.llm) == (5, recipe.MODELS["strong"])
+    with recipe.resume("s", tmp_path) as agent:
+        assert (agent.max_iterations, agent.llm) == (5, recipe.MODELS["strong"])
+
+
+def test_a_new_history_keeps_the_template(tmp_path):
+    with recipe.resume("s", tmp_path, template="editor") as agent:
+        agent.run_sync("hi")
+        agent.clear_history()
+    with recipe.resume("s", tmp_path) as agent:
+        assert agent.system_prompt == "You correct texts."
+        assert agent.messages == []
+
+
+def test_another_template_replaces_the_first_one_and_its_changes(tmp_path):
+    recipe.resume("s", tmp_path, template="support", max_iterations=5).close()
+    recipe.resume("s", tmp_path, template="editor").close()
+    with recipe.resume("s", tmp_path) as agent:
+        assert (agent.system_prompt, agent.max_iterations) == ("You correct texts.", 200)
+
+
+def test_a_session_without_a_template_is_an_error_that_lists_the_templates(tmp_path):
+    with pytest.raises(ValueError, match="support.*editor"):
+        recipe.resume("s", tmp_path)
+    assert [*tmp_path.iterdir()] == []
