@@ -67,7 +67,9 @@ def test_every_block_of_a_page_has_the_documented_output(page, tmp_path):
     if page.stem == "fleet" and OLD_SQLITE:
         pytest.skip("requires a newer SQLite")
     text = page.read_text(encoding="utf-8")
-    text = text.replace("path/to/checkout", str(ROOT)).replace("8000", str(free_port()))
+    text = text.replace("path/to/checkout", str(ROOT))
+    text = text.replace("8000", str(free_port())).replace(" 8001", f" {(other := free_port())}")
+    text = text.replace(":8001", f":{other}")
     expected = []
     commands = []
     for kind, name, block in FENCE.findall(text):

@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from agentloop import Agent, ChatAnthropic, ChatOpenAI, CompactionConfig
+from agentloop import ChatAnthropic, ChatOpenAI, CompactionConfig
 from agentloop.common.store import SESSION_DIR
 from tests import ROOT
 from tests.programs.cli.held_double import HeldDouble
@@ -87,7 +87,6 @@ def test_each_part_in_a_table_links_to_the_file_that_defines_it(page):
 @pytest.mark.parametrize(
     "fact",
     [
-        f"`class Agent({', '.join(base.__name__ for base in Agent.__bases__)})`",
         f"summarizes at {100 * CompactionConfig().threshold_ratio:.0f} % of",
         f"Only the model retries: up to {1 + ChatOpenAI.max_retries} attempts",
         f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer",
