@@ -24,7 +24,7 @@ Overrides
 Delta Event OnDelta OverBudgetEvent PruneEvent SubAgentEvent ToolsChangedEvent events_of
     it is in agentloop.events
 Ask Decision
-    it is in agentloop.common.gate
+    it is in agentloop.common.review
 InnerCall InnerResult
     it is in agentloop.common.nested
 HistoryChange

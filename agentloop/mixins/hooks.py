@@ -23,11 +23,11 @@ middleware, as events and as seams (methods to override):
     | before a tool    | PreToolUse, SubagentStart      | `judge` of `Gate` |
     | after a tool     | PostToolUse, PostToolUseFailure, SubagentStop | `call_tools` |
 
-PostToolUse and PostToolUseFailure run after all calls of the turn have results in the log.
+PostToolUse and PostToolUseFailure run when all calls of the turn have results in the log.
 
-A failing gate (PreToolUse, UserPromptSubmit) denies the call or the prompt. Failures of other hooks
-do not stop the run. The combined verdict of an event's hooks, or their failure, is recorded in the
-log as a HookVerdict.
+If a gate (PreToolUse, UserPromptSubmit) fails, it denies the call or the prompt. If another hook
+fails, the run goes on. A HookVerdict in the log says what the hooks of an event decided together,
+or that they failed.
 """
 
 import json
@@ -94,24 +94,24 @@ VERDICTS = {  # any other decision is a "deny"
 
 @dataclasses.dataclass
 class Hook:
-    """A synchronous or asynchronous function that is executed at an event.
+    """A function, sync or async, that runs at an event.
 
-    The function receives a dict with `hook_event_name`, `session_id`, `cwd`, and, depending on the
-    event, `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, `prompt` and others. It
-    returns None, or a dict with these optional keys:
+    It gets a dict with `hook_event_name`, `session_id`, `cwd`, and, depending on the event,
+    `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, `prompt` and others. It returns None,
+    or a dict with any of these keys:
 
     decision: "allow", "ask" or "deny"; "block" and unknown words mean "deny". "deny" denies a call
         (PreToolUse) or a prompt (UserPromptSubmit), and continues the run (Stop). After a tool, the
-        reason is returned to the model. At other events, the decision has no effect.
-    reason: returned to the model with a "deny".
+        model reads the reason. At other events, the decision has no effect.
+    reason: the model reads it with a "deny".
     updatedInput: new arguments of the call, an object. None keeps the arguments. The function may
         also change `tool_input` in place.
-    additionalContext: text that is added to the conversation, with any decision.
+    additionalContext: text for the model, whatever the decision is.
 
     matcher: a tool name, a list such as "write|edit" or "write, edit", or a regular expression that
         matches a part of the name: see `fires_for`. "" and "*" match all tools. Other events
         compare the name of a sub-agent, the source of a session, or another field of `MATCHED`.
-    timeout: maximum duration in seconds.
+    timeout: maximum seconds.
     """
 
     event: HookEvent
@@ -121,7 +121,7 @@ class Hook:
 
 
 class HookOutput(BaseModel, strict=True, extra="forbid"):
-    """The return value of a hook."""
+    """What a hook returns."""
 
     decision: str = ""
     reason: str = ""
@@ -130,7 +130,7 @@ class HookOutput(BaseModel, strict=True, extra="forbid"):
 
 
 class HookResult(NamedTuple):
-    """The parsed output of a hook. `tool_input` contains the arguments for the call."""
+    """What a hook said. `tool_input` holds the arguments for the call."""
 
     verdict: Verdict
     reason: str = ""
@@ -143,7 +143,7 @@ NO_OPINION = HookResult(Verdict.NONE)
 
 @frozen
 class HookVerdict(Mark):
-    """The combined verdict of an event's hooks: the name of a Verdict in lower case."""
+    """What the hooks of an event decided together: the name of a Verdict in lower case."""
 
     event: str
     verdict: str
@@ -151,7 +151,6 @@ class HookVerdict(Mark):
 
     @property
     def refuses(self) -> bool:
-        """Return whether the verdict refuses."""
         return self.verdict in ("ask", "broken", "deny")
 
 
@@ -173,11 +172,11 @@ class Withheld(Mark):
 
 
 class Hooks(Gate, FiresHooks):
-    """Executes hooks in order. A hook receives the arguments returned by the previous hook.
+    """Runs hooks in order. Each gets the arguments as the one before returned them.
 
-    A hook that judged arguments before their final change is executed again; the second verdict can
-    only be stricter. An "ask" for a call requires approval by Approval. Without Approval, and for a
-    prompt, "ask" denies.
+    If arguments change after a hook has judged them, the hook runs again; its second verdict can
+    only be stricter. "ask" means that Approval must approve the call. If there's no Approval, and
+    for a prompt, "ask" denies.
 
     hooks: `Hook(...)` objects.
     """
@@ -185,9 +184,9 @@ class Hooks(Gate, FiresHooks):
     hooks: Sequence[Hook] = ()
 
     async def fire_hooks(self, event: HookEvent, data: JSON) -> tuple[Verdict, str]:
-        """Execute the hooks of an event. Return the strictest verdict and its reason.
+        """Run the hooks of an event, and return the strictest verdict with its reason.
 
-        The hooks may change `data["tool_input"]`. The verdict of a failed hook is BROKEN.
+        The hooks may change `data["tool_input"]`. If a hook fails, its verdict is BROKEN.
         """
         session = self.fold(HookHistory).session or None
         data |= {"hook_event_name": event, "session_id": session, "cwd": os.getcwd()}
@@ -240,7 +239,7 @@ class Hooks(Gate, FiresHooks):
         return await self._fire_before(judgment)  # a subsequent gate changed the call
 
     async def _fire_before(self, judgment: Judgment) -> Judgment:
-        """Return the judgment with the verdict of the PreToolUse hooks and their arguments."""
+        """Add the verdict of the PreToolUse hooks, and the arguments they return."""
         data = data_of(judgment.call)
         before = data["tool_input"]
         judgment = judgment.or_stricter(*await self.fire_hooks("PreToolUse", data))

@@ -5,11 +5,10 @@ Copy with: the core.
     class MyAgent(InstructionFiles, Agent):
         instruction_files = ("AGENTS.md", "~/notes.md")
 
-The files are read when the agent is created, and the content remains constant during the agent's
-lifetime, because a change would invalidate the cached prefix: the provider would bill the complete
-conversation at the full price. A fork reads the files again, as does `read_instructions()` between
-runs. The content is part of all requests but not of the log, so summaries neither contain nor
-replace it.
+The files are read when the agent is made, and what was read stays the same for its lifetime: a
+change would break the cached prefix, and the provider would charge the full price for the whole
+conversation. A fork reads the files again, and so does `read_instructions()` between runs. The text
+is in every request but not in the log, so a summary neither contains nor replaces it.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ INTRO = "Keep the content of these files in mind:"
 
 
 class InstructionFiles(Loop):
-    """Inserts the content of files at the beginning of all requests.
+    """Puts the content of files at the beginning of every request.
 
-    instruction_files: file names, in order. Missing files are omitted, and identical content of
-        several files is included only once.
-    instruction_dir: the directory for relative names.
-    instruction_tokens: maximum total length in tokens of four characters. In longer content, a note
-        replaces the middle.
+    instruction_files: file names, in order. A missing file is left out, and if files have the same
+        content, it's included once.
+    instruction_dir: the folder that relative names start from.
+    instruction_tokens: maximum length of all files together, in tokens of four characters. If
+        they're longer, a note replaces the middle.
     """
 
     instruction_files: Sequence[str | Path] = ("AGENTS.md",)
@@ -48,13 +47,13 @@ class InstructionFiles(Loop):
 
     @property
     def instruction_texts(self) -> list[str]:
-        """Return the texts that are part of all requests."""
+        """The texts that are in every request."""
         return [message.text for message in self._instructions]
 
     def read_instructions(self) -> None:
         """Read the files again.
 
-        Raises ValueError if a file cannot be read, and AgentBusy during a run.
+        Raises ValueError if a file can't be read, and AgentBusy during a run.
         """
         self.refuse_if_busy()
         self._instructions = self._read_files()
@@ -65,7 +64,6 @@ class InstructionFiles(Loop):
         return [*messages[:after_system], *self._instructions, *messages[after_system:]]
 
     def _read_files(self) -> list[UserMessage]:
-        """Return a message with the content of the files, or an empty list without content."""
         folder = Path(self.instruction_dir)
         names = self.instruction_files
         texts = {read_text(name, folder): name for name in names}  # without duplicates
@@ -77,17 +75,17 @@ class InstructionFiles(Loop):
 
 
 def read_text(name: str | Path, folder: Path) -> str:
-    """Return the content of a file, or "" for a missing file. Relative names refer to `folder`.
+    """Read a file, or return "" if there's none. A relative name starts from `folder`.
 
-    Raises ValueError if the file cannot be read, or is a link to a target outside of `folder`. A
-    file outside of `folder` must not be a link to a target outside of the file's own directory.
+    Raises ValueError if the file can't be read, or is a link that leads out of `folder`. A file
+    outside `folder` must not be a link that leads out of its own folder.
     """
     folder = Path(os.path.abspath(folder.expanduser()))
     path = Path(os.path.abspath(folder / Path(name).expanduser()))
     home = folder if path.is_relative_to(folder) else path.parent
     try:
         if not path.resolve().is_relative_to(home.resolve()):
-            raise ValueError(f"link to a target outside of {home}")
+            raise ValueError(f"link that leads out of {home}")
         return path.read_text("utf-8-sig").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""

@@ -5,11 +5,11 @@ Copy with: the core, common/nested.py, common/prices.py, common/summary.py.
     class MyAgent(Limits, Agent):
         max_requests = 20             # result.stop_reason is then "limit:requests"
 
-Usage is computed from the log since the RunStart; messages sent during the run do not reset the
-counters. Side requests are included: summaries, failed attempts that may be billed, and requests of
-sub-agents. A `run()` after a limit or a restart is a new run with new counters: `run("Summarize
-your work.")` requests a summary. The tokens of a request are determined from its reply, so the
-request that reaches a limit of tokens or cost may exceed the limit.
+Usage is counted from the log since the RunStart; a message sent during the run doesn't reset it.
+Side requests count as well: summaries, failed attempts that may be billed, and requests of
+sub-agents. A `run()` after a limit or a restart is a new run with new counters, so
+`run("Summarize your work.")` still works. The tokens of a request are known from its reply: the
+request that reaches a limit of tokens or cost may go beyond it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ..waiting import T, is_cancelled, wait_for
 
 NOT_RUN = "Not run: the limit of {} is reached. If the run continues, repeat the call if needed."
 NO_PRICE = (
-    "max_cost: unknown price of {0!r}. Install genai-prices, or set "
+    "max_cost: the price of {0!r} is unknown. Install genai-prices, or set "
     "prices={{{0!r}: Price(input=..., output=...)}} with prices per million tokens"
 )
 REPORT = (
@@ -56,23 +56,23 @@ IN_A_TURN = ("seconds", "tokens", "cost")  # also checked before every call
 
 
 class Limits(Priced):
-    """Ends a run at a limit, before the next request. None means unlimited.
+    """Ends a run at a limit, before the next request. None means no limit.
 
-    The result of a call prevented by a limit states this limit.
+    If a limit keeps a call from running, the result of the call says so.
 
     max_requests: maximum number of model requests, including side requests.
     max_tokens: maximum total of input and output tokens of all requests.
-    max_cost: maximum cost in the currency of `prices`, by default US dollars. An unknown price of
-        the model is an error before the first request; an unknown price of a sub-agent's model ends
-        the run after its request.
-    max_seconds: maximum duration since the start of the run. Running requests and calls are
+    max_cost: maximum cost in the currency of `prices`, by default US dollars. If the price of the
+        model is unknown, you get an error before the first request; if that of a sub-agent's model
+        is, the run ends after its request.
+    max_seconds: maximum seconds since the start of the run. Requests and calls that still run are
         cancelled.
-    max_tool_calls: maximum number of executed calls. Additional calls are not executed, and the
-        reason is returned to the model. Calls that a previous run left open are not counted.
-    max_tool_failures: maximum consecutive failures of one tool, in the order of the results. Calls
-        that were not executed, for example denied calls, count as failures.
-    limit_exempt: names of tools whose calls are not counted, and are executed although a limit
-        other than `max_seconds` is reached, so that a done tool can end the run.
+    max_tool_calls: maximum number of calls that run. The model reads why a further call didn't run.
+        Calls that an earlier run left open don't count.
+    max_tool_failures: how often one tool may fail in a row, in the order of the results. A call
+        that didn't run, because it was denied for example, counts as a failure.
+    limit_exempt: names of tools whose calls don't count, and run although a limit other than
+        `max_seconds` is reached: so a done tool can still end the run.
     """
 
     max_requests: PositiveInt | None = None
@@ -131,12 +131,12 @@ class Limits(Priced):
             raise self._stop(kind)
 
     def _run_usage(self) -> RunUsage:
-        """Return the usage of this run, with the cost only if `max_cost` is set."""
+        """The usage of this run, with its cost if `max_cost` is set."""
         price = self.price if self.max_cost else None
         return self.fold(RunUsage, price, *self.limit_exempt)
 
     async def _in_time(self, work: Awaitable[T]) -> T | None:
-        """Return the result of the work, or None if `max_seconds` expires first."""
+        """Await the work, and return its result, or None if `max_seconds` is over first."""
         left = self.max_seconds and self.max_seconds - self._run_usage().used["seconds"]
         try:
             return await wait_for(left, work, grace=self.cancel_timeout)
@@ -146,7 +146,7 @@ class Limits(Priced):
             return None
 
     def _exceeded_limit(self) -> str | None:
-        """Return the name of the first reached limit (`max_tool_calls`: exceeded), or None."""
+        """The first limit that is reached (`max_tool_calls`: exceeded), or None."""
         for kind, used in self._run_usage().used.items():
             limit = getattr(self, f"max_{kind}")
             if limit is None:
@@ -158,7 +158,7 @@ class Limits(Priced):
         return None
 
     def _stop(self, kind: str) -> Stop:
-        """Return the Stop for a limit, including the usage and the newest text of the model."""
+        """The Stop for a limit, with the usage and the newest text of the model."""
         report = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._run_usage().used)
         newest = ""
         for record in self.log:
@@ -168,7 +168,7 @@ class Limits(Priced):
 
 
 class RunUsage(Fold):
-    """Counters of the usage since the newest RunStart or Fork in a log."""
+    """What was used since the newest RunStart or Fork in a log."""
 
     def __init__(self, log: Records, price: PriceOf | None, *exempt: str) -> None:
         super().__init__(log)
@@ -185,7 +185,7 @@ class RunUsage(Fold):
 
     @property
     def used(self) -> dict[str, Any]:
-        """Return the usage by the names of the limits. An unknown cost is None."""
+        """The usage by the names of the limits. A cost that isn't known is None."""
         return {
             "seconds": time.monotonic() - self._start,
             "tokens": self._tokens,
@@ -215,11 +215,10 @@ class RunUsage(Fold):
             self._add(record)
 
     def calls_before(self, calls: Sequence[ToolCall]) -> int:
-        """Return the number of calls before the newest turn, or before a nested call."""
+        """How many calls there were before the newest turn, or before a nested call."""
         return self._calls_before.get(calls[0].id, self._calls - len(calls))
 
     def _add(self, request: RequestRecord) -> None:
-        """Add the usage of a model request."""
         self._requests += 1
         if request.usage:
             self._tokens += request.usage.total_tokens
@@ -231,10 +230,8 @@ class RunUsage(Fold):
 
 
 def counted_calls(calls: Sequence[ToolCall], exempt: Sequence[str]) -> list[ToolCall]:
-    """Return the calls of the tools that are not exempt from limits."""
     return [call for call in calls if call.name not in exempt]
 
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
-    """Return the result of a call prevented by a limit."""
     return call.answer(NOT_RUN.format(kind), is_error=True, origin="denied")

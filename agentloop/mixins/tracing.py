@@ -45,11 +45,11 @@ FINISH_REASONS = {
 
 
 class Tracing(Loop):
-    """Creates an `invoke_agent` span for each run, with `chat` and `execute_tool` child spans.
+    """Makes an `invoke_agent` span for each run, with `chat` and `execute_tool` spans inside.
 
     agent_name: part of the name of a run's span.
-    trace_content: whether spans include the system prompt, the text of messages, tool definitions,
-        arguments, results and error messages. Images and files are never included.
+    trace_content: whether spans contain the system prompt, the text of messages, tool definitions,
+        arguments, results and error messages. They never contain images and files.
     """
 
     agent_name: str = "agent"
@@ -70,7 +70,7 @@ class Tracing(Loop):
             self._end_span(record)
 
     def _end_span(self, end: RunEnd) -> None:
-        """Add the outcome of a run to its span, and end the span."""
+        """Put the outcome of a run into its span, and end the span."""
         run = self.conversation.run
         reasons = [reason_of(each) for each in run if isinstance(each, AssistantMessage)]
         self._span.set_attributes(attributes_of(reasons[-1:], usage_of(run)))
@@ -136,13 +136,12 @@ class Tracing(Loop):
                 raise
 
     def _fail(self, span: trace.Span, kind: str, message: str) -> None:
-        """Mark a span as failed. The error message may be private content."""
+        """Mark a span as failed. The message may be private."""
         span.set_attribute("error.type", kind)
         span.set_status(trace.StatusCode.ERROR, message if self.trace_content else None)
 
 
 def attributes_of(reasons: Sequence[str], usage: Usage) -> JSON:
-    """Return attributes for the finish reasons and the usage of a run or a request."""
     return {
         "gen_ai.response.finish_reasons": reasons,
         "gen_ai.usage.input_tokens": usage.input_tokens,
@@ -154,7 +153,6 @@ def attributes_of(reasons: Sequence[str], usage: Usage) -> JSON:
 
 
 def content_of(request: Request) -> dict[str, str]:
-    """Return attributes for the messages and tools of a request."""
     tools = [
         {
             "type": "function",
@@ -171,7 +169,7 @@ def content_of(request: Request) -> dict[str, str]:
 
 
 def as_message(message: Message) -> JSON:
-    """Return a message in the format of the conventions: role, and text and calls as parts."""
+    """A message as the conventions write it: its role, with text and calls as parts."""
     parts: list[JSON] = [{"type": "text", "content": message.text}]
     if isinstance(message, ToolMessage):
         answer = {"id": message.tool_call_id, "response": message.text}
@@ -182,16 +180,16 @@ def as_message(message: Message) -> JSON:
 
 
 def as_answer(reply: AssistantMessage) -> JSON:
-    """Return a reply in the format of the conventions."""
+    """A reply as the conventions write it."""
     return as_message(reply) | {"finish_reason": reason_of(replace(reply, finish_reason=None))}
 
 
 def reason_of(reply: AssistantMessage) -> str:
-    """Return the provider's word for the end of a reply, or otherwise that of the conventions."""
+    """Why a reply ended, in the provider's word, or else in that of the conventions."""
     reason = reply.stop_reason or "end"
     return reply.finish_reason or FINISH_REASONS.get(reason, reason)
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON text, because attributes cannot contain lists of objects."""
+    """JSON text: an attribute can't hold a list of objects."""
     return to_json(value).decode()

@@ -1,4 +1,4 @@
-r"""Configuration files: environment variables, hiding their values, and validation of keys.
+r"""Configuration files: filling in variables, hiding their values, and checking keys.
 
 Copy with: nothing else.
 
@@ -27,17 +27,17 @@ LONGEST_MIXED = 1000
 
 
 class Secrets(frozenset[str]):
-    """A set of confidential strings. The repr contains only their number."""
+    """A set of confidential strings, whose repr only shows how many there are."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} secrets>"
 
 
 def fill_in(text: str) -> tuple[str, Secrets]:
-    """Replace every `${NAME}` in a JSON document by the variable. Return the text and the values.
+    """Replace every `${NAME}` in a JSON document with the variable. Return the text and the values.
 
-    The default after `:-`, if any, replaces an unset or empty variable. Raises ValueError with the
-    name of a missing variable.
+    `${NAME:-default}` has a default for a variable that is unset or empty. Raises ValueError if a
+    variable is missing; the message names it.
     """
     secrets = set[str]()
 
@@ -56,7 +56,7 @@ def fill_in(text: str) -> tuple[str, Secrets]:
 
 
 def texts_in_url(url: str) -> set[str]:
-    """Return the components of a URL except its host, and `user:password` as in a header."""
+    """The components of a URL apart from its host, and `user:password` as in a header."""
     address = urlsplit(url)
     login, _, _ = address.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -66,11 +66,10 @@ def texts_in_url(url: str) -> set[str]:
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    r"""Replace every secret by ***, in any encoding of its characters: `/`, `\/`, `%2F`.
+    r"""Replace every secret with ***, however its characters are encoded: `/`, `\/`, `%2F`.
 
-    Secrets shorter than `SHORTEST` characters are not replaced, because they may be parts of words.
-    Secrets longer than `LONGEST_MIXED` are recognized unchanged, or encoded completely by one
-    encoder.
+    A secret shorter than `SHORTEST` characters stays, because it may be a part of a word. One that
+    is longer than `LONGEST_MIXED` is found if it's unchanged, or encoded as a whole by one encoder.
     """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) < SHORTEST:
@@ -88,7 +87,7 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def _encodings(secret: str) -> set[str]:
-    """Return the complete secret as encoded by JSON, Python and URLs."""
+    """The whole secret as JSON, Python and URLs encode it."""
     quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
     escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     by_php = {text.replace("/", "\\/") for text in escaped}
@@ -96,7 +95,7 @@ def _encodings(secret: str) -> set[str]:
 
 
 def _ways_to_write(character: str) -> str:
-    """Return a regular expression for a character: unchanged, escaped, or URL-encoded."""
+    """A regular expression for a character: unchanged, escaped, or URL-encoded."""
     if character.isascii() and character.isalnum():
         return character
     ways = {
@@ -115,12 +114,11 @@ def _ways_to_write(character: str) -> str:
 
 
 class StrictConfig(BaseModel, hide_input_in_errors=True):
-    """A section of a configuration. An unknown key is an error that suggests the nearest setting.
+    """A section of a configuration. For an unknown key, the error suggests the nearest setting.
 
-    The repr omits the values, which may be secrets.
+    The repr has no values, because they may be secrets.
 
-    other_names: maps keys of other programs to the corresponding settings, or to "" for ignored
-        keys.
+    other_names: maps keys of other programs to our settings, or to "" if they're ignored.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {}
@@ -131,7 +129,7 @@ class StrictConfig(BaseModel, hide_input_in_errors=True):
     @model_validator(mode="before")
     @classmethod
     def _read_keys(cls, written: Any) -> object:
-        """Return the values by setting name. Raises ValueError for an unknown key."""
+        """The values by setting. Raises ValueError for an unknown key."""
         if written.__class__ is not dict:
             return written  # pydantic reports the invalid type
         settings = dict[str, object]()

@@ -1,10 +1,10 @@
-"""Tools for the files of one directory, confined to it: read, glob, grep, write, edit.
+"""Tools for the files of one folder, and no others: read, glob, grep, write, edit.
 
 Copy with: tools.py and its imports.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 
-The tools are methods of the workspace: `[ws.read, ws.grep]` offers a selection.
+The tools are methods of the workspace: `[ws.read, ws.grep]` offers two of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_FOUND = 200  # maximum lines of `glob` and `grep`
 MAX_PIECE = 1_000_000  # characters of a line that `grep` searches as one piece
 SEARCH_SECONDS = 20.0  # maximum duration of `glob` and `grep`
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
-"""The folders that `glob` and `grep` omit."""
+"""The folders that `glob` and `grep` skip."""
 # The name of git's directory, and its alternative names on NTFS: with trailing blanks, dots or a
 # ":stream", or the short name.
 GIT = re.compile(r"(\.git|git~\d+)[ .]*(:.*)?", re.IGNORECASE)
@@ -58,7 +58,7 @@ class Edit:
     replace_all: bool = False
 
     def make(self, text: str, path: str) -> tuple[str, int]:
-        """Return the text after the replacement, and the number of replaced occurrences.
+        """Replace in a text, and return the new text with the number of replaced places.
 
         path: the name of the file in error messages.
 
@@ -100,15 +100,15 @@ class FileTool(FunctionTool[FileParams, FileResult]):
 def file_tool(
     **options: Any,
 ) -> Callable[[Callable[FileParams, FileResult]], FileTool[FileParams, FileResult]]:
-    """Convert a method of a Workspace to a tool. The options are fields of `Tool`."""
+    """Make a tool of a Workspace's method. The options are fields of `Tool`."""
     return lambda method: FileTool(method, **options)
 
 
 class Workspace:
-    """A directory, and the tools for its files.
+    """A folder, and the tools for its files.
 
-    root: the directory, which must exist.
-    dry_run: changes are validated, but files are not written.
+    root: the folder, which must exist.
+    dry_run: check changes, but write nothing.
 
     The directory is a security boundary: a model with only these tools can neither read nor change
     files outside. (A hard link inside the directory can be read; writing replaces the link with a
@@ -125,7 +125,7 @@ class Workspace:
 
     @property
     def tools(self) -> list[Tool]:
-        """Return all tools of this workspace."""
+        """All tools of this workspace."""
         return [self.read, self.glob, self.grep, self.write, self.edit, self.multi_edit]
 
     @file_tool(idempotent=True, read_only=True, timeout=60)
@@ -235,7 +235,6 @@ class Workspace:
         return self._edit(path, edits)
 
     def _edit(self, path: str, edits: list[Edit]) -> str:
-        """Apply edits to a file; if one edit fails, the file remains unchanged."""
         with self._at(path) as target:
             before = self._load(target)
             text = before.decode(errors="surrogateescape")  # invalid bytes remain unchanged
@@ -249,14 +248,16 @@ class Workspace:
 
     @contextmanager
     def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
-        """Resolve a path and its links, and yield the target.
+        """Follow a path and its links to the file.
 
-        Raises ToolError for a target outside the workspace, for a missing target (unless `new`),
-        and for an OSError or ValueError in the block.
+        Raises ToolError if the file is outside the workspace, if it doesn't exist (unless `new`),
+        and if the block raises an OSError or a ValueError.
         """
         try:
             target = Path(os.path.realpath(self.root / path))
-            if path[:1] == "~" or "\\" in path or not target.is_relative_to(self.root):
+            if "\\" in path:
+                raise ToolError(f"{path!r:.200} contains a backslash: write / between folders.")
+            if path[:1] == "~" or not target.is_relative_to(self.root):
                 raise ToolError(f"{path!r:.200} is outside of the workspace. {RULE}")
             if not (new or target.exists()):
                 raise ToolError(
@@ -267,13 +268,13 @@ class Workspace:
             raise ToolError(f"{path!r:.200}: {error}") from error
 
     def _name(self, target: Path) -> str:
-        """Return a file's path relative to the workspace root, as the model should write it."""
+        """The path of a file as the model should write it: relative to the workspace root."""
         return target.relative_to(self.root).as_posix()
 
     def _load(self, target: Path) -> bytes:
-        """Return the bytes of a text file, or empty bytes for a missing file.
+        """Read a text file; a missing one is empty.
 
-        Raises ToolError for directories, devices, large files and binary files.
+        Raises ToolError for folders, devices, large files and binary files.
         """
         if not target.exists():
             return b""
@@ -291,10 +292,10 @@ class Workspace:
         return data
 
     def _change(self, target: Path, before: bytes, data: bytes) -> None:
-        """Replace the content of a file atomically. `before` is the previous content.
+        """Replace the content of a file atomically. `before` is what it was.
 
-        Callers do not await between reading the file and this call, so that neither a cancellation
-        nor another call on this event loop can intervene.
+        Callers don't await between reading the file and this call, so that neither a cancellation
+        nor another call on this event loop can come between.
         """
         name = self._name(target)
         if any(map(GIT.fullmatch, name.split("/"))):
@@ -316,7 +317,7 @@ class Workspace:
             self.seen[target] = hash(data)
 
     async def _search(self, path: str, glob: str, pattern: str = "") -> str:
-        """Return the first lines of a search. The search runs in a process, which can be killed."""
+        """The first lines of a search. It runs in a process, because a process can be killed."""
         with self._at(path) as target:
             start = self._name(target)
             arguments = json.dumps([start, glob or "*", pattern, SKIPPED, MAX_FOUND + 1])
@@ -353,7 +354,6 @@ def _on_one_line(text: str) -> str:
 
 
 def _glob_pattern(glob: str) -> str:
-    """Return the regular expression for a glob."""
     meanings = {
         "**/": "(?:.*/)?",
         "**": ".*",

@@ -6,10 +6,9 @@ Copy with: the core.
 
     agent = MyAgent(llm=..., tools=[...], skills=discover_skills("skills"))
 
-A skill is a directory with a SKILL.md: front matter (name, description), then the instructions. The
-model reads additional files of a skill on demand. `allowed-tools` has no effect here, because its
-interpretation differs between programs; the recipe examples/recipes/skills.py denies the other
-tools.
+A skill is a folder with a SKILL.md: front matter (name, description), then the instructions. The
+model reads the other files of a skill when it needs them. `allowed-tools` has no effect here,
+because programs read it differently; the recipe examples/recipes/skills.py denies the other tools.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
 
 @dataclass(frozen=True)
 class Skill:
-    """Instructions for one kind of task: a directory with a SKILL.md.
+    """Instructions for one kind of task: a folder with a SKILL.md.
 
-    fields: the complete front matter.
+    fields: everything in the front matter.
     """
 
     name: str
@@ -51,9 +50,9 @@ class Skill:
 
 
 def discover_skills(folder: str | Path) -> list[Skill]:
-    """Read the skills in a directory: every subdirectory with a SKILL.md is a skill.
+    """Read the skills in a folder: each of its folders with a SKILL.md is one.
 
-    Raises ValueError with the file, the key and the remedy.
+    Raises ValueError if a skill lacks a field; the message says what to write, and where.
     """
     skills = dict[str, Skill]()
     for path, head, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
@@ -67,11 +66,11 @@ def discover_skills(folder: str | Path) -> list[Skill]:
 def read_folder(
     folder: str | Path, pattern: str, *required: str
 ) -> Iterator[tuple[Path, dict[str, str], str]]:
-    """Read the matching files of a directory; yield the path, the fields and the remaining text.
+    """Read the files of a folder that match a pattern: path, fields, and the rest of the text.
 
-    Fields are `key: value` lines between two `---` at the beginning. Multi-line values are joined
-    into one line. Raises ValueError with the file, the key and the remedy if a required field is
-    missing, and FileNotFoundError if the directory does not exist.
+    Fields are `key: value` lines between two `---` at the beginning; a value of several lines is
+    joined into one. Raises ValueError if a required field is missing, and FileNotFoundError if
+    there's no such folder.
     """
     for path in sorted(Path(folder).resolve(strict=True).glob(pattern)):
         if not (path.is_file() and path.resolve().parent == path.parent.resolve()):
@@ -102,7 +101,7 @@ class Skills(Loop):
 
 
 class SkillTool(Tool):
-    """The tool `skill`, which reads files in the directories of skills."""
+    """The tool `skill`, which reads files in the folders of skills."""
 
     def __init__(self, skills: Sequence[Skill]) -> None:
         description = SKILL
@@ -124,7 +123,7 @@ class SkillTool(Tool):
 
 
 def find(folder: Path, path: str) -> Path:
-    """Return the resolved path of a file. Raises ToolError unless the file exists in the folder."""
+    """Find a file in a folder. Raises ToolError if it isn't there."""
     file = (folder / path).resolve()
     if not (file.is_relative_to(folder.resolve()) and file.is_file()):
         raise ToolError(

@@ -1,11 +1,11 @@
-"""A to-do list for long tasks, with reminders if the model neglects open items.
+"""A to-do list for long tasks, with reminders if the model forgets open items.
 
 Copy with: the core.
 
     class MyAgent(Todo, Agent): ...
 
-The list is the newest result of the tool `todos` in the log, and therefore survives a restart, a
-summary and a fork.
+The list is the newest result of the tool `todos` in the log, so it survives a restart, a summary
+and a fork.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def todos(items: list[Item]) -> str:
 
 
 class Todo(Loop):
-    """Offers the tool `todos`. Reminds the model once per run before it ends with open items.
+    """Offers the tool `todos`, and reminds the model once if it ends a run with open items.
 
-    todo_reminder: number of steps (tool calls) without an update of the list, after which a
-        reminder lists the open items.
+    todo_reminder: after how many steps (tool calls) a model that doesn't update its list is
+        reminded of the open items.
     """
 
     todo_reminder: int = 10
@@ -84,9 +84,9 @@ class TodoList(Fold):
     """The newest list in a log: `agent.fold(TodoList).left`.
 
     left: the items that are open or in progress, one per line.
-    steps: number of completed calls since the list was written or a hidden message was added.
-    is_of_this_run: whether the list was written in the newest run. A list of a previous run may
-        belong to a different task.
+    steps: how many calls have completed since the list was written or a hidden message was added.
+    is_of_this_run: whether the list was written in the newest run. An earlier list may be about
+        another task.
     reminded: whether the model was reminded of open items in the newest run.
     """
 

@@ -164,7 +164,7 @@ class TestEveryLimit(test_loop.TestLoop):
     async def test_max_cost_without_a_price_is_an_error_before_the_first_request(self, prices):
         llm = ScriptedModel("ok", model="my-model")
         agent = Limited(llm=llm, max_cost=1000, prices=prices)
-        message = r"unknown price of 'my-model'.* prices=\{'my-model': Price\(input=\.\.\."
+        message = r"'my-model' is unknown.* prices=\{'my-model': Price\(input=\.\.\."
         with pytest.raises(ValueError, match=message):
             await agent.run("x")
         assert llm.requests == []
