@@ -82,10 +82,10 @@ def hints_of(cls: Hashable) -> list[tuple[str, Any, tuple[Any, ...]]]:
     """Return the fields of a record that take one type: name, annotation, and usual classes."""
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cast(Any, cls)) if hints[field.name] is not Any]
-    return [(name, hints[name], options_of(hints[name])) for name in names]
+    return [(name, hints[name], union_members(hints[name])) for name in names]
 
 
-def options_of(hint: Any) -> tuple[Any, ...]:
+def union_members(hint: Any) -> tuple[Any, ...]:
     kind = get_origin(hint) or hint
     return get_args(hint) if kind in (Union, UnionType) else (kind,)
 

@@ -295,8 +295,6 @@ send
     derive from MessageQueue of agentloop
 cost bill
     derive from Cost of agentloop
-decide
-    derive from Approval of agentloop.mixins.approval
 model
     use agent.llm
 add_message add_messages append append_message

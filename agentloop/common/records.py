@@ -84,7 +84,7 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
 
     JSON represents a tuple as a list, an enum or a time as text, and a `Usage` as an object.
     """
-    hint = hints_of(cls)[name]
+    hint = field_types_of(cls)[name]
     if hint in NESTED:
         return tuple(from_dict(item, NESTED[hint]) for item in value)
     if bytes in (hint, *get_args(hint)) and isinstance(value, str):
@@ -123,5 +123,5 @@ def fields_of(cls: type) -> dict[str, object]:
     return {field.name: field.default for field in fields(cls)}
 
 
-hints_of = cache(get_type_hints)  # by class
+field_types_of = cache(get_type_hints)  # by class
 adapter_of = cache(TypeAdapter[Any])  # validators of field values, by type

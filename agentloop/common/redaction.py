@@ -23,7 +23,7 @@ from dataclasses import fields
 from ..messages import Mark, Message, Record, ToolStart, Unknown
 from ..transcript import CallState, Conversation, placeholder_result
 
-LEFT_OUT = Unknown({"type": "left_out"})
+REDACTED = Unknown({"type": "left_out"})
 
 
 def redacted(records: Iterable[Record], redact: Callable[[Record], Record | None]) -> list[Record]:
@@ -37,10 +37,10 @@ def redacted(records: Iterable[Record], redact: Callable[[Record], Record | None
     is closed: unless the old log says that it never started, its outcome is unknown.
     """
     old = [*records]
-    new = [redact(record) or LEFT_OUT for record in old]  # empty places: positions stay the same
-    gone = [record for record, now in zip(old, new, strict=True) if now is LEFT_OUT]
+    new = [redact(record) or REDACTED for record in old]  # empty places: positions stay the same
+    gone = [record for record, now in zip(old, new, strict=True) if now is REDACTED]
     deleted = [record for record in gone if isinstance(record, Message)]
-    new = [LEFT_OUT if holds_any(record, deleted) else record for record in new]
+    new = [REDACTED if holds_any(record, deleted) else record for record in new]
     before = Conversation(old).catch_up().states
     for state in Conversation(new).catch_up().states.values():
         may_run = state.waits or state.result is None
