@@ -1,16 +1,16 @@
 """Problem: a tool needs objects that the model must not choose, for example the pantry.
 
-Parameters marked with `Depends(function)` are excluded from the schema. The function is called
-before the tool, and the tool receives the return value; a model that sends the parameter receives
-an error. `dependency_overrides` replaces the function, for example in tests.
+A parameter marked with `Depends(function)` isn't in the schema. The function is called before the
+tool, and the tool gets what it returns; a model that sends the parameter gets an error.
+`dependency_overrides` replaces the function, in tests for example.
 
-A `def` dependency runs in the thread of its tool. A `def` tool has a separate thread for the
-complete call: dependencies are opened, used and closed in the same thread, as SQLite connections
-require. For an `async def` tool, the thread is the thread of the event loop, which must not be
-blocked. An `async def` dependency always runs on the event loop.
+A `def` dependency runs in the thread of its tool. A `def` tool has a thread of its own for the
+whole call: dependencies are opened, used and closed in one thread, as SQLite connections need it.
+For an `async def` tool, that's the thread of the event loop, which must not be blocked. An
+`async def` dependency always runs on the event loop.
 
 Task: let `open_pantry` yield the pantry, and print when the pantry is opened and when it is closed.
-The pantry closes after every call, including a failing second call for milk: print the result.
+The pantry closes after every call, even after a second one for milk that fails: print the result.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Problem: a run takes time, and the user wants to see the progress.
+"""Problem: a run takes time, and the user wants to watch it.
 
-`query_stream` runs the same loop and yields events immediately. A ToolCallEvent announces a call;
-the tool starts only when the reader requests the next event. A reader that leaves the stream at the
-ToolCallEvent therefore prevents the call.
+`query_stream` runs the same loop, and yields each event as it happens. A ToolCallEvent announces a
+call, and its tool only starts when you ask for the next event. So if you leave the stream at the
+ToolCallEvent, the tool doesn't run.
 
-Task: leave the stream before `stock` runs, and continue with `agent.run()`, which executes the call
+Task: leave the stream before `stock` runs, and continue with `agent.run()`, which runs the call
 once. In between, print the placeholder result of the call (the last of `agent.messages`).
 """
 

@@ -1,12 +1,11 @@
 """Problem: a model announces its next step instead of taking it, and the run ends.
 
-The loop treats a reply without calls as the answer. With `DoneTool`, only a call of the tool `done`
-ends the run, with the answer as its argument. After plain text, a message asks the model to
-continue.
+To the loop, a reply that has no calls is the answer. With `DoneTool`, only a call of the tool
+`done` ends the run, and its argument is the answer. After plain text, a message asks the model to go on.
 
-`DoneTool` is a mixin, a subclass of `Loop`: additional base classes enable additional features.
+`DoneTool` is a mixin, a subclass of `Loop`: for each feature, you add a base class.
 
-Task: let the run return a `Verdict(enough, left)` for use in a program instead of a text. Hint:
+Task: let the run return a `Verdict(enough, left)`, which a program can use, instead of text. Hint:
 `output_type=`, and a pydantic model. What happens to `enough="I think so"`?
 """
 

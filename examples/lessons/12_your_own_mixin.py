@@ -1,12 +1,12 @@
-"""Problem: the loop needs additional behavior, for example the refusal of certain calls.
+"""Problem: the loop should do something of your own, such as refuse certain calls.
 
 A mixin is a subclass of `Loop` that overrides one of the seven seams and calls `super()`. Calls
-pass through the bases of a class from left to right: `Guard` below receives calls before the loop,
-and refused calls are not executed.
+pass through the bases of a class from left to right: `Guard` below gets a call before the loop
+does, and a call that it refuses doesn't run.
 
-A setting is an annotated attribute. A test requires only a script and the messages of the requests.
+A setting is an annotated attribute. For a test, you need a script and the messages of the requests.
 
-Task: write `Checked`, a mixin over `finish` that rejects a wrong answer, and test it. For "How many
+Task: write `Checked`, a mixin over `finish` that refuses a wrong answer, and test it. For "How many
 eggs are there?" it accepts `12`, but neither `A dozen.` nor `Twelve.`. Hint: `self.nudge(text)`.
 """
 

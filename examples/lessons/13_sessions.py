@@ -1,12 +1,12 @@
-"""Problem: a program ends during a conversation, and the conversation is lost.
+"""Problem: a program ends in the middle of a conversation, and the conversation is lost.
 
-`Session` immediately writes every record of the log to a file. An agent with the same session
-starts with the records in the file, and `run()` without a prompt continues the interrupted run.
-Completed calls are not repeated.
+`Session` writes each record of the log to a file at once. An agent with the same session starts
+with the records in the file, and `run()` without a prompt continues the run that was interrupted.
+Calls that were completed aren't repeated.
 
 watch_the_loop.html shows the placeholder result of an interrupted call from record 16 on.
 
-Task: fork a session into a second one, and ask a question there. The first session never contains
+Task: fork a session into a second one, and ask a question there. The first session never gets
 the question. Name the sessions `eggs` and `pancakes`, and print a line per session, with the file
 name and the questions.
 """

@@ -1,8 +1,8 @@
-"""Problem: the model was a script in all previous lessons.
+"""Problem: so far, the model was a script.
 
-A real model requires one change: `ChatOpenAI`, `ChatAnthropic` or `ChatGoogle` replaces
-`ScriptedModel` and reads the key from the environment. With a key, the lesson sends requests to the
-provider, for a fraction of a cent. A local server requires an address and a model:
+For a real model you change one thing: instead of `ScriptedModel`, use `ChatOpenAI`, `ChatAnthropic`
+or `ChatGoogle`, which read the key from the environment. With a key, the lesson sends requests to
+the provider, for a fraction of a cent. A local server needs an address and a model:
 
     OPENAI_API_KEY=... python examples/lessons/14_a_real_model.py
 
@@ -10,8 +10,8 @@ provider, for a fraction of a cent. A local server requires an address and a mod
     export OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3
     python examples/lessons/14_a_real_model.py
 
-Task: let a second model answer when the first is unavailable, and print the name of the model that
-answered: `the second says: `. Both may be scripts; an unavailable model starts with
+Task: let a second model answer if the first one is unavailable, and print the name of the model
+that answered: `the second says: `. Both may be scripts; an unavailable model starts with
 `Overloaded("529: try later", status=529)`.
 """
 

@@ -1,14 +1,14 @@
-"""Problem: an agent with access to your files can cause damage.
+"""Problem: an agent that may change your files can do damage.
 
-`Workspace` limits the agent to the files of one folder, `Shell` to the permitted commands.
-`Approval` asks the user before every call with possible effects. Answers other than True deny the
-call and are returned to the model. The lesson is a complete coding agent; the command `agentloop`
-is a larger example.
+`Workspace` keeps the agent to the files of one folder, `Shell` to the commands that you permit.
+`Approval` asks the user before every call that may have effects. Any answer other than True denies
+the call, and the model reads it. The lesson is a complete coding agent; the command `agentloop` is
+a larger one.
 
-The model and the user are scripts here: replace `next(PERSON)` by `input()`, the script by a model
-of lesson 14, and the folder by your own.
+The model and the user are scripts here: replace `next(PERSON)` with `input()`, the script with a
+model of lesson 14, and the folder with your own.
 
-Task: show the user the effect of an edit as a diff: `- return pancakes // 4` and `+ return pancakes
+Task: show the user what an edit changes, as a diff: `- return pancakes // 4` and `+ return pancakes
 // 2`.
 """
 
