@@ -1,26 +1,35 @@
 """Agent: the loop with its usual mixins.
 
 Copy with: the core, mixins/nested_calls.py, mixins/done.py, mixins/ephemeral.py,
-mixins/compaction.py, toolkits/recall.py, common/decides.py, common/hidden_text.py,
-common/model_info.py, common/tokens.py, and models/openai_messages.py for histories of dicts.
+mixins/compaction.py, toolkits/recall.py, common/decides.py, common/describe.py,
+common/hidden_text.py, common/model_info.py, common/tokens.py, and models/openai_messages.py for
+histories of dicts.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from .common.decides import Decides
 from .loop import Loop
-from .messages import Message
+from .messages import Message, Record
 from .mixins.compaction import Compaction
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.nested_calls import NestedCalls
 from .toolkits.recall import recall
 from .tools import Tool, by_name
+from .waiting import logger
 
 
 class Agent(NestedCalls, Decides, DoneTool, Ephemeral, Compaction, Loop):
     """A loop with a done tool, ephemeral results and compaction, each with its settings.
+
+        agent = Agent(llm=ChatOpenAI("gpt-5-mini"), tools=[search], system_prompt="Be brief.")
+        result = await agent.run("...")              # in scripts: agent.run_sync("...")
+        text = await agent.query("...")              # raises RunStopped if there's no answer
+        city = (await agent.run_as(City, "...")).value
+        async for event in agent.query_stream("..."): ...
 
     llm, tools, system_prompt: the model, its tools, and its instructions.
     max_iterations, tool_choice, max_parallel, max_result_chars, tool_timeout, on_tool_error: as in
@@ -56,3 +65,10 @@ class Agent(NestedCalls, Decides, DoneTool, Ephemeral, Compaction, Loop):
 
             messages = from_openai(messages)
         super().load_history(cast("Sequence[Message]", messages))
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        if logger.isEnabledFor(logging.DEBUG):
+            from .common.describe import describe
+
+            logger.debug("%s", describe(record))

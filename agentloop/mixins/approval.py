@@ -393,7 +393,11 @@ class Approval(Gate):
         """Return the decision of the callback. An answer after the timeout is ignored."""
         assert self.approval_callback
         work = call_function(self.approval_callback, call, reason)
-        answer = await wait_for(self.approval_timeout, work, grace=0)
+        try:
+            answer = await wait_for(self.approval_timeout, work, grace=0)
+        except TypeError as error:
+            error.add_note("call.arguments is the JSON text of the model; call.parsed is a dict")
+            raise
         if answer is True:
             answer = Review("allow")
         elif not isinstance(answer, Review):

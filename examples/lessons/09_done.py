@@ -1,7 +1,8 @@
 """Problem: a model announces its next step instead of taking it, and the run ends.
 
 To the loop, a reply that has no calls is the answer. With `DoneTool`, only a call of the tool
-`done` ends the run, and its argument is the answer. After plain text, a message asks the model to go on.
+`done` ends the run, and its argument is the answer. After plain text, a message asks the
+model to go on.
 
 `DoneTool` is a mixin, a subclass of `Loop`: for each feature, you add a base class.
 

@@ -5,6 +5,8 @@ A mistake is the code that somebody writes; beside it are words of the answer.
 
 import asyncio
 import inspect
+import logging
+import pydoc
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -255,3 +257,18 @@ def test_equal_tools_have_equal_hashes() -> None:
     one, two = (Tool("search", "Search") for _ in range(2))
     assert one == two
     assert hash(one) == hash(two)
+
+
+def test_logging_at_level_debug_shows_each_request_call_and_result(caplog: Any) -> None:
+    caplog.set_level(logging.DEBUG, "agentloop")
+    make(call("search", query="private"), "Private.", tools=[search]).run_sync("private")
+    lines = [record.getMessage() for record in caplog.records if record.name == "agentloop"]
+    words = ["RunStart", "message", "calls search", "ToolStart", "result of search", "reply"]
+    for word, line in zip([*words, "RunEnd completed"], lines, strict=True):
+        assert word in line
+    assert "rivate" not in caplog.text
+
+
+def test_help_of_agent_shows_how_to_run_it_first() -> None:
+    first = pydoc.render_doc(Agent).splitlines()[:40]
+    assert any("await agent.run(" in line for line in first)
