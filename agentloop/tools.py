@@ -276,7 +276,8 @@ def by_name(tools: Iterable[object]) -> dict[str, Tool]:
             )
         if item.name in named:
             raise ValueError(
-                f"there are two tools named {item.name!r}: rename one, such as @tool(name=...)"
+                f"there are two tools named {item.name!r}: rename one, such as @tool(name=...), or "
+                'name its MCP server: mcp_tools(..., name="papers")'
             )
         named[item.name] = item
     return named

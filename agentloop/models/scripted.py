@@ -116,7 +116,7 @@ def _message(reply: Any, number: int) -> AssistantMessage:
 
 
 def validate_messages(messages: Sequence[Message]) -> list[str]:
-    """Return the errors that a provider would report for these messages, one per line."""
+    """List the errors that a provider would report for these messages: [] if they're valid."""
     problems = [f"messages[{at}]: {problem}" for at, problem in _find_problems(messages)]
     last = messages[-1] if messages else None
     is_paused = getattr(last, "stop_reason", None) == "pause"  # its model continues it

@@ -94,7 +94,7 @@ MISTAKES = {
     "make(tools=search)": "tools=[",
     "make(tools=[print])": "@tool",
     "make(tools=[make()])": "as_tool(agent",
-    "make(tools=[search, search])": "@tool(name=",
+    "make(tools=[search, search])": "mcp_tools(..., name=",
     "make(handoffs=[agent])": "as_tool(agent",
     "make(listeners=[on_event])": "plain function",
     "make(output_type=City('Ulm'))": "must be a type",
