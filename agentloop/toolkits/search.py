@@ -1,4 +1,4 @@
-"""Tool search: hundreds of tools, offered to the model only after a search has returned them.
+"""Tool search: hundreds of tools, of which the model gets only those that it has searched for.
 
 Copy with: the core.
 
@@ -6,11 +6,11 @@ Copy with: the core.
 
     agent = MyAgent(llm=..., tools=[read, write], searchable_tools=hundreds)
 
-The model initially receives `tools` and the additional tool `search_tools`. Search results are
-offered from the next turn on, after the other tools. The log records them, so that later runs,
-forks and other processes offer them as well. A search with new results changes the tools and emits
-a ToolsChangedEvent: the cached prefix is invalidated once. All other requests repeat the previous
-prefix.
+At first, the model gets `tools` and the tool `search_tools`. What a search finds is offered from
+the next turn on, after the other tools. The log keeps it, so later runs, forks and other processes
+offer it, too. A search that finds something new changes the tools, and with them the prefix that
+the provider has cached, so a ToolsChangedEvent is emitted. It costs less if the model searches for
+several tools at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 from math import log
 from typing import Annotated
 
@@ -34,7 +34,7 @@ from ..waiting import call_function
 
 MOST_FOUND = 5  # results of a `bm25` search
 MIN_SCORE = 1 / 3  # of the best score, for the other results
-MOST_NAMES = 500  # searchable tools whose names `search_tools` lists
+MOST_LISTED = 500  # characters of names in the description of `search_tools`
 STOP_WORDS = {
     *("a", "an", "and", "at", "by", "for", "from", "i", "in", "is", "it"),
     *("me", "my", "of", "on", "or", "that", "the", "this", "to", "with"),
@@ -87,12 +87,11 @@ class ToolFound(Mark):
 class ToolSearch(Loop):
     """Offers `search_tools`, and the tools returned by previous searches.
 
-    searchable_tools: tools that are offered only after a search has returned them, unlike `tools`.
-        The description of `search_tools` lists their names, if there are at most 500. If empty,
-        `search_tools` is omitted. Searches never return a tool whose name a mixin's tool already
-        has, such as "done".
-    tool_search: a synchronous or asynchronous function that selects tools for the model's query.
-        The default ranks by keywords; a comparison of embeddings finds additional tools.
+    searchable_tools: tools that are offered only after a search has found them, unlike `tools`. The
+        description of `search_tools` lists their names, or how these begin if there are too many.
+        A search never finds a tool whose name another tool already has, such as "done".
+    tool_search: a function, async or not, that selects tools for the model's query. The default
+        ranks by keywords; a comparison of embeddings finds more.
     """
 
     searchable_tools: Sequence[Annotated[Tool, SkipValidation]] = ()
@@ -108,8 +107,7 @@ class ToolSearch(Loop):
             return tools
         searchable = by_name(self.searchable_tools)
         search = self.search_tools  # a copy
-        if len(searchable) <= MOST_NAMES:
-            search.description += f"\n\nNames of these tools: {', '.join(searchable)}"
+        search.description += f"\n\n{list_of_names([*searchable])}"
         offered = by_name([*tools, search])
         for name in self.fold(FoundTools).names:
             if name in searchable:
@@ -121,7 +119,7 @@ class ToolSearch(Loop):
         """Find additional tools, which can be called from the next turn on.
 
         Search before reporting that a task is impossible: most tools are available only after a
-        search.
+        search. Search for all the tools of a task at once.
 
         Args:
             query: Names of tools, or purpose and subject of a tool: "create issue github".
@@ -140,6 +138,21 @@ class ToolSearch(Loop):
         if not lines:
             raise ToolError("No matching tool. Search again with different or fewer words.")
         return "\n".join(lines)
+
+
+def list_of_names(names: Sequence[str]) -> str:
+    """Return the names of tools; of many, how they begin, most common first.
+
+    300 names -> "300 tools, whose names begin with: github (60), jira (60), crm (12)"
+    """
+    listed = ", ".join(names)
+    if len(listed) <= MOST_LISTED:
+        return f"Names of these tools: {listed}"
+    first_words = Counter(re.split("[^A-Za-z0-9]|(?<=[a-z])(?=[A-Z])", name)[0] for name in names)
+    groups = [f"{word} ({count})" for word, count in first_words.most_common()]
+    sizes = accumulate(len(group) + 2 for group in groups)
+    shown = [group for group, size in zip(groups, sizes, strict=True) if size <= MOST_LISTED]
+    return f"{len(names)} tools, whose names begin with: {', '.join(shown)}"
 
 
 class FoundTools(Fold):

@@ -123,16 +123,23 @@ class TestToolSearch(test_loop.TestLoop):
 
     async def test_the_description_lists_all_tool_names_and_each_name_is_searchable(self):
         llm = ScriptedModel(search(f"{WEATHER}, {CREATE}"), "Done.")
-        await Searcher(llm=llm, tools=[here]).query("x")
+        few = MANY_TOOLS[: len(CATALOG)]
+        await Searcher(llm=llm, tools=[here], searchable_tools=few).query("x")
         first, second = (list(request.tools) for request in llm.requests)
         assert all(name in first[1].description for name in CATALOG)
         assert offered_tools(llm.requests[1]) == [*VISIBLE, CREATE, WEATHER]
         assert first == second[:2], "the description stays the same"
 
-    async def test_the_description_omits_the_names_of_very_many_tools(self):
-        many = [NamedTool(f"tool_{n}", "Read.") for n in range(501)]
-        agent = Searcher(llm=ScriptedModel(), searchable_tools=many)
-        assert "tool_500" not in agent.toolset()[-1].description
+    async def test_of_many_tools_the_description_lists_how_their_names_begin(self):
+        names = [f"{server}_get_thing_{n}" for server in ("github", "jira") for n in range(150)]
+        agent = Searcher(
+            llm=ScriptedModel("Done."), searchable_tools=[NamedTool(name, "") for name in names]
+        )
+        description = agent.toolset()[-1].description
+        assert "github (150), jira (150)" in description
+        assert len(description) < 843
+        agent = agent.fork(searchable_tools=[NamedTool(f"t{n}", "") for n in range(1_000)])
+        assert len(agent.toolset()[-1].description) < 1_000
 
     @pytest.mark.parametrize("query", ["book a flight to Paris", "the", "", "with my"])
     def test_a_query_without_a_word_of_any_tool_matches_nothing(self, query):
