@@ -225,7 +225,9 @@ class ChatOpenAI(HTTPModel):
         error = super()._error(response, text, error_code)
         if response.status_code in (404, 405) or "v1/responses" in text:
             other = "responses" if self.api == "chat" else "chat"
-            error.args = (
-                f"{error} (if this server does not support {self.api!r}, set api={other!r})",
-            )
+            address = re.sub("//[^/@]*@", "//", str(self.base_url).partition("?")[0])
+            remedy = f"if this server doesn't support {self.api!r}, set api={other!r}"
+            if not re.search(r"/v\d", address):
+                remedy = f"most servers want base_url='{address}/v1'"
+            error.args = (f"{error} (requested {address}{self.path(False)}; {remedy})",)
         return error

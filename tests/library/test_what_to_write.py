@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: F401
 from typing import Any
 
+import httpx
 import pytest
 
 import agentloop  # noqa: F401
@@ -35,6 +36,7 @@ from agentloop import (  # noqa: F401
     call,
     tool,
 )
+from agentloop.errors import BadRequest
 from agentloop.messages import AssistantMessage
 from agentloop.mixins.approval import Approval
 from agentloop.toolkits.files import Workspace  # noqa: F401
@@ -272,3 +274,20 @@ def test_logging_at_level_debug_shows_each_request_call_and_result(caplog: Any) 
 def test_help_of_agent_shows_how_to_run_it_first() -> None:
     first = pydoc.render_doc(Agent).splitlines()[:40]
     assert any("await agent.run(" in line for line in first)
+
+
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        ("http://localhost:8080", "base_url='http://localhost:8080/v1'"),
+        ("http://me:secret@localhost:8080", "base_url='http://localhost:8080/v1'"),
+        ("http://localhost:8080/v1", "api='responses'"),
+    ],
+)
+def test_the_error_for_a_wrong_address_names_what_was_requested(address: str, remedy: str) -> None:
+    client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(404)))
+    agent = Agent(llm=model(ChatOpenAI, base_url=address, client=client))
+    with pytest.raises(BadRequest, match="http://localhost:8080.*/chat/completions") as caught:
+        agent.run_sync("Hi")
+    assert remedy in str(caught.value)
+    assert "secret" not in str(caught.value)
