@@ -6,15 +6,11 @@ Copy with: the core, common/nested.py, common/records.py, common/review.py, comm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from ..errors import ToolError
 from ..loop import Loop
 from ..run import can_continue
 from ..transcript import CallState
-
-if TYPE_CHECKING:
-    from .review import Decision
 
 DECIDED = "A call that awaited approval was decided."
 
@@ -47,30 +43,13 @@ class Decides(Loop):
         Raises ValueError if the call doesn't await approval or the arguments are invalid, and
         AgentBusy during a run.
         """
-        from .review import Ask, decision_of  # loaded on first use
-        from .subagents import find_tool_of
+        from .review import decide_call
 
         self.refuse_if_busy()
         state = self.state_to_decide(call_id)
-        if state.newest(Ask) is None:
-            raise ValueError(
-                f"call {call_id!r} does not require approval: use agent.answer() or run()"
-            )
-        decision = decision_of(state.call, verdict, note, arguments, by)
-        if decision.arguments and (tool := find_tool_of(self, state.call)):
-            try:
-                tool.validate(decision.arguments)
-            except ToolError as error:
-                raise ValueError(f"invalid arguments for call {call_id!r}: {error}") from None
-        self.record_decision(state, decision)
+        decide_call(self, state, verdict, note, arguments, by)
         if not can_continue(self.messages):  # the call was deferred, and the model has answered
             self.add_note(DECIDED)
-
-    def record_decision(self, state: CallState, decision: Decision) -> None:
-        """Record a decision, and the result of a call that a reviewer has answered."""
-        self.record(state.call.record_of(decision))
-        if decision.is_response and state.result is None:
-            self.add(state.call.record_of(state.call.answer(decision.reason)))
 
     def state_to_decide(self, call_id: str) -> CallState:
         """Return the state of a call that may be decided. Raises ValueError for another call."""

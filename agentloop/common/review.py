@@ -1,6 +1,6 @@
 """Approval: a tool's way to ask, the log entries, and what a decision does to a call.
 
-Copy with: the core.
+Copy with: the core, common/nested.py, common/records.py, common/subagents.py.
 
     @tool
     def pay(amount: int, approved: Annotated[bool, Depends(is_approved)]) -> str:
@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic_core import to_json
 
 from ..depends import Depends, current_agent, current_call
+from ..errors import ToolError
 from ..loop import Loop
 from ..messages import (
     TAGS,
@@ -37,6 +38,7 @@ from ..messages import (
     tag_of,
 )
 from ..transcript import CallState
+from .subagents import find_tool_of
 
 EDITED = "A reviewer changed the arguments of this call to {}. The result:"
 BY_RULE = "rule"  # a rule allows a call that awaited approval
@@ -145,6 +147,34 @@ def decision_of(
         raise ValueError(f"only an allowed call has arguments: use 'allow', not {verdict!r}")
     text = "" if arguments is None else to_json(arguments).decode()
     return Decision(call.id, verdict == "allow", note, by, text, verdict == "respond")
+
+
+def decide_call(
+    agent: Loop,
+    state: CallState,
+    verdict: str,
+    note: str,
+    arguments: Mapping[str, Any] | None,
+    by: str,
+) -> None:
+    """Record a decision on a call of an agent or its sub-agents: see `Decides.decide`."""
+    call_id = state.call.id
+    if state.newest(Ask) is None:
+        raise ValueError(f"call {call_id!r} does not require approval: use agent.answer() or run()")
+    decision = decision_of(state.call, verdict, note, arguments, by)
+    if decision.arguments and (tool := find_tool_of(agent, state.call)):
+        try:
+            tool.validate(decision.arguments)
+        except ToolError as error:
+            raise ValueError(f"invalid arguments for call {call_id!r}: {error}") from None
+    record_decision(agent, state, decision)
+
+
+def record_decision(agent: Loop, state: CallState, decision: Decision) -> None:
+    """Record a decision, and the result of a call that a reviewer has answered."""
+    agent.record(state.call.record_of(decision))
+    if decision.is_response and state.result is None:
+        agent.add(state.call.record_of(state.call.answer(decision.reason)))
 
 
 @frozen

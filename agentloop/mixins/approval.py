@@ -40,6 +40,7 @@ from ..common.review import (
     awaits_start,
     decision_of,
     is_approved,
+    record_decision,
 )
 from ..common.subagents import RunsBelow
 from ..errors import ToolError
@@ -329,7 +330,7 @@ class Approval(Gate):
                         )
                     ask = inner.newest(Ask)
                     decision = await self._ask_reviewer(asked(inner), ask.reason if ask else "")
-                    self.record_decision(inner, decision)
+                    record_decision(self, inner, decision)
                 state = self.conversation.state_of(state.call)
                 if state.result is None and not state.waits:
                     self.add(state.call.record_of(placeholder_result(state)))

@@ -22,8 +22,10 @@ from agentloop import (
     Verdict,
     dump_record,
     events,
+    load_record,
 )
 from agentloop.common.review import Decision
+from agentloop.common.subagents import SubAgentRecord
 from agentloop.messages import Unknown
 from agentloop.mixins.approval import AlwaysAllow, Approval, PlanApproved
 from agentloop.toolkits.files import Workspace
@@ -84,10 +86,16 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
 
 def expired(record: Record) -> Record:
     """Return an approval as a record of an unknown type, which has no effect, and others unchanged."""
-    is_approval = isinstance(record, AlwaysAllow | PlanApproved)
-    if is_approval or (isinstance(record, Decision) and record.allowed):
-        return Unknown(json.loads(dump_record(record)))
-    return record
+    return Unknown(json.loads(dump_record(record))) if approves(record) else record
+
+
+def approves(record: Record) -> bool:
+    """Return whether a record is an approval, also of a sub-agent's call."""
+    if isinstance(record, SubAgentRecord):
+        return approves(load_record(json.dumps(record.record)))
+    if isinstance(record, Decision):
+        return record.allowed
+    return isinstance(record, AlwaysAllow | PlanApproved)
 
 
 def reader(llm: ChatModel, root: Path) -> Tool:

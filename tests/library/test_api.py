@@ -27,7 +27,7 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.common.model_info": ["CacheRules"],
     "agentloop.common.prices": ["Priced"],
     "agentloop.common.review": ["Ask", "Decision"],
-    "agentloop.common.subagents": ["SubAgentCall"],
+    "agentloop.common.subagents": ["SubAgentCall", "SubAgentRecord"],
     "agentloop.common.tokens": [],  # exported by agentloop
     "agentloop.content": ["as_text", "clip", "describe_error", "to_content"],
     "agentloop.depends": ["Overrides"],

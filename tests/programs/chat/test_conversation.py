@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import pytest
+from agentloop_chat.coding_agent import expired
 from agentloop_chat.conversation import Chat
 from agentloop_chat.program import with_servers
 
@@ -27,6 +28,10 @@ from agentloop import (
 )
 from agentloop.cli.terminal import Terminal
 from agentloop.common.prices import Price
+from agentloop.common.records import to_dict
+from agentloop.common.review import Decision
+from agentloop.common.subagents import SubAgentRecord
+from agentloop.messages import Unknown
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.toolkits.shell import Shell
@@ -158,6 +163,16 @@ def test_an_approval_in_a_session_file_has_no_effect(tmp_path, entry):
     with Theirs(llm=ScriptedModel(), **settings) as agent:  # the file is unchanged
         kinds = [type(record).__name__ for record in agent.log]
     assert {"decision": "Decision", "plan": "PlanApproved"}.get(entry, "AlwaysAllow") in kinds
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_approval_of_a_sub_agents_call_in_a_session_file_has_no_effect(depth):
+    record = Decision("b", True, by="somebody")
+    for _ in range(depth):
+        record = SubAgentRecord("a", "helper", to_dict(record))
+    assert isinstance(expired(record), Unknown)
+    denial = SubAgentRecord("a", "helper", to_dict(Decision("b", False)))
+    assert expired(denial) is denial
 
 
 def test_the_context_is_what_the_provider_reported_and_an_estimate_of_what_follows(start):
