@@ -83,7 +83,7 @@ class Screen(RenderedChat):
     asking: a future for the answer to an approval request.
     """
 
-    pick: Pick = staticmethod(choice)
+    pick: Pick | None = staticmethod(choice)
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
