@@ -39,11 +39,10 @@ saved if --session, --continue or --resume selects a session. The tools of
 
 ~/.config/agentloop/config.toml may set provider, model, base_url,
 context_window, tools, mcp and skills (paths relative to this file), web (hosts
-to read pages from), sub_agent (the model of a read-only sub-agent),
-pass_env = ["DATABASE_URL", "AWS_*"] (variables that commands of the agent get
-although their names or values look like secrets), screen_reader = true,
-bell = false, and
-rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
+to read pages from), sub_agent (the model of a read-only sub-agent), pass_env =
+["DATABASE_URL", "AWS_*"] (variables that commands of the agent get although
+they look like secrets), screen_reader = true, bell = false, and rules =
+[["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
 no model, 3 the run ended before an answer (a limit, a refusal),
@@ -69,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
     --yes                allow all commands, writes and edits without approval
     --tools FILE...      additional tools: every tool at the top level of FILE.py
     --mcp FILE           tools of the MCP servers in the file's {"mcpServers": {...}}
-    --screen-reader      plain lines in reading order: no boxes, no live area, no colours
+    --screen-reader      print plain lines in reading order
     --skills FOLDER      directory whose subdirectories with a SKILL.md are skills
     """
     config = configured(options)
