@@ -1267,8 +1267,9 @@ async def test_nothing_is_answered_during_a_run():
     async def sign() -> None: ...
 
     async def too_early(messages, tools):
-        with pytest.raises(AgentBusy):
-            agent.answer(waiting.id, "yes")
+        for call_id in (waiting.id, "unknown"):
+            with pytest.raises(AgentBusy):
+                agent.answer(call_id, "yes")
         return "wait"
 
     agent = Loop(llm=ScriptedModel(call("sign"), too_early), tools=[sign])
