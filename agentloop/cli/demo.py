@@ -65,7 +65,7 @@ MAX_SECONDS = 60.0  # until the agent publishes
 
 
 def main(_: argparse.Namespace) -> int:
-    """See an agent that is killed in the middle of a tool, and continues. Offline."""
+    """See an agent that is killed during a call, and continues. Offline."""
     load(CHAT)  # raises ImportError if the chat isn't installed
     terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
