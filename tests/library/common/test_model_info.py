@@ -55,6 +55,8 @@ def test_cache_rules_name_their_source_and_its_date(kind, model):
     "model", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-2", "gpt-6-sol", "gpt-5.4"]
 )
 def test_the_price_of_a_read_agrees_with_the_price_list(model):
+    pytest.importorskip("genai_prices")
+
     def price(**cached):
         return genai_price(model, Usage(100_000, **cached))
 

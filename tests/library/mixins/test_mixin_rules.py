@@ -6,6 +6,7 @@ import inspect
 import re
 import textwrap
 from collections import Counter
+from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
 
@@ -34,6 +35,8 @@ MIXINS = [
     for cls in vars(importlib.import_module(f"agentloop.mixins.{path.stem}")).values()
     if inspect.isclass(cls) and issubclass(cls, Loop) and cls.__module__.endswith(path.stem)
 ]
+if not find_spec("dbos"):  # without it, Durable can't run
+    MIXINS = [cls for cls in MIXINS if cls.__name__ != "Durable"]
 OWN = {
     "fork",
     "emit",
