@@ -8,13 +8,14 @@ import pytest
 from agentloop.messages import AssistantMessage, ToolCall, ToolMessage
 from agentloop.models.google import UNSIGNED
 from agentloop.models.scripted import ScriptedModel
+from tests import some
 from tests.doubles.openai_double import Reply
 from tests.doubles.wires import CONVERSATIONS, KEY, TOOLS, WIRES, as_message, hold
 
 from .helpers import HI, agent_of, ask, body_of, serving
 
 
-@pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
+@pytest.mark.parametrize("talk", some(CONVERSATIONS, 10), ids=lambda talk: talk.name)
 async def test_a_conversation_produces_the_same_log_with_every_provider(talk, wire, streaming):
     script = [as_message(reply) for reply in talk.script]
     expected = await hold(talk, ScriptedModel(*script))
