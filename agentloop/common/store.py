@@ -238,9 +238,8 @@ def read_lines(path: Path) -> list[bytes]:
         start = file.read(len(HEADER))
         if not HEADER.startswith(start):  # an incomplete header is permitted
             raise ValueError(
-                f"{path} starts with {start!r} and is not a session of schema 2. Version 0.5.0 and "
-                f"older wrote schema 1: run agentloop convert '{path.parent}'. Newer versions may "
-                "write higher schemas"
+                f"{path} starts with {start!r}, so it is not a session of schema 2, which this "
+                "version reads: pass another file, or install the version that wrote it"
             )
         file.seek(0)
         while piece := file.readline(HOLE):
