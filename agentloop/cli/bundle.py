@@ -186,14 +186,26 @@ def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
     return "\n".join(rows)
 
 
-def main(options: argparse.Namespace) -> int:
-    """Write the core and selected parts to a single, editable file.
+HELP = "Write the core and selected parts to a single, editable file."
 
-    parts PART...   names such as agent, session, openai: see --list
-    -o FILE         the new file, such as my_agent.py; without -o, only print its size
-    --list          list all parts with their sizes; dependencies are included automatically
-    --upgrade FILE  merge a newer version into a modified bundle, and add parts
-    """
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("parts", metavar="PART", nargs="*", help="names such as agent, session, openai: see --list")
+    add("-o", metavar="FILE", help="the new file, such as my_agent.py; otherwise print its size")
+    add(
+        "--list",
+        action="store_true",
+        help="list all parts with their sizes; dependencies are included automatically",
+    )
+    add(
+        "--upgrade",
+        metavar="FILE",
+        help="merge a newer version into a modified bundle, and add parts",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
     package = read_package()
     if options.upgrade:
         return upgrade(package, Path(options.upgrade), options.parts)

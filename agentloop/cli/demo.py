@@ -1,4 +1,4 @@
-"""`agentloop demo`: an agent is killed in the middle of a tool, and continues.
+"""`agentloop demo`: an agent is killed during a call, and continues.
 
 The program is the real chat in a process of its own; only the replies of the model are scripted.
 When the agent publishes a release, the demo kills its process as `kill -9` does, and starts it
@@ -64,8 +64,14 @@ SCRIPT: Sequence[AssistantMessage] = [
 MAX_SECONDS = 60.0  # until the agent publishes
 
 
+HELP = "See an agent that is killed during a call, and continues. Offline."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The demo has no options."""
+
+
 def main(_: argparse.Namespace) -> int:
-    """See an agent that is killed during a call, and continues. Offline."""
     load(CHAT)  # raises ImportError if the chat isn't installed
     terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()

@@ -2,31 +2,26 @@
 
 The chat is a separate program, `agentloop_chat`, which this module loads if installed.
 
-A command is implemented by a function whose docstring is the help text. In the docstring, a line
-with two consecutive spaces defines an option: names, value (omitted for a switch), description.
+A command is a module with a function `main`, its `HELP` in one line, and `add_options`.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any, TypeAlias
+from typing import Protocol, cast
 
 from .. import SessionLocked, __version__
 from .terminal import RED, Terminal
 
-Command: TypeAlias = Callable[[argparse.Namespace], int]
-
-OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
 CHAT = "agentloop_chat.program"  # also defines EPILOG, the end of the help text
-COMMANDS = {  # modules with a function `main`
+COMMANDS = {
     "demo": "agentloop.cli.demo",
     "bundle": "agentloop.cli.bundle",
     "replay": "agentloop.cli.replay",
@@ -38,6 +33,16 @@ NO_CHAT = (
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
 AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
+
+
+class Command(Protocol):
+    """What the module of a command defines."""
+
+    HELP: str
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def main(self, options: argparse.Namespace) -> int: ...
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -60,28 +65,25 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run_command(words: Sequence[str]) -> int:
     """Run the command that the first word names, or the chat."""
-    if sys.flags.optimize > 1:
-        raise ValueError("python -OO removes docstrings, which define the options: use python -O")
     if [*words] == ["help"]:
         words = ["--help"]
     word = words[0] if words else ""
     if word in COMMANDS:
         command = load(COMMANDS[word])
-        return command(parser(word, command).parse_args(words[1:]))
+        return command.main(parser(word, command).parse_args(words[1:]))
     refuse_unknown(words)
     chat = load(CHAT)
-    return chat(parser("", chat).parse_args(words))
+    return chat.main(parser("", chat).parse_args(words))
 
 
 def load(module: str) -> Command:
-    """Return the command in a module. Raises ImportError if the module is not installed."""
+    """Import the module of a command. Raises ImportError if it isn't installed."""
     try:
-        command: Command = import_module(module).main
+        return cast(Command, import_module(module))
     except ModuleNotFoundError as error:
         if error.name and error.name.partition(".")[0] == module.partition(".")[0]:
             raise ImportError(NO_CHAT) from None
         raise
-    return command
 
 
 def refuse_unknown(words: Sequence[str]) -> None:
@@ -93,28 +95,13 @@ def refuse_unknown(words: Sequence[str]) -> None:
 
 
 def parser(name: str, command: Command) -> argparse.ArgumentParser:
-    """Return a parser for a command, based on its docstring. The name of the chat is empty.
-
-    In the docstring, "PART..." denotes any number of values, and "a|b" a choice of values.
-    """
-    description, _, options = help_of(command)
+    """A parser for the options of a command. The name of the chat is empty."""
     raw = argparse.RawDescriptionHelpFormatter
     program = f"agentloop {name}".strip()
-    parser = argparse.ArgumentParser(program, description=description, formatter_class=raw)
+    parser = argparse.ArgumentParser(program, description=command.HELP, formatter_class=raw)
     if not name:
-        others = [f"  {other:8} {help_of(load(COMMANDS[other]))[0]}" for other in COMMANDS]
+        others = [f"  {other:8} {load(COMMANDS[other]).HELP}" for other in COMMANDS]
         parser.epilog = "\n".join(["other commands:", *others, "", import_module(CHAT).EPILOG])
         parser.add_argument("--version", action="version", version=f"agentloop {__version__}")
-    for names, value, what in OPTION.findall(options):
-        kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
-        if value.endswith("..."):
-            kind = {"metavar": value[:-3], "nargs": "*", "action": "extend"}
-        elif "|" in value:
-            kind = {"choices": value.split("|")}
-        parser.add_argument(*names.split(), help=what, **kind)
+    command.add_options(parser)
     return parser
-
-
-def help_of(command: Command) -> tuple[str, str, str]:
-    """Split the docstring of a command into the first line, a line break, and the options."""
-    return (inspect.getdoc(command) or "").partition("\n")

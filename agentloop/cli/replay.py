@@ -16,12 +16,14 @@ from ..transcript import is_own
 from .terminal import BOLD, DIM, RED, Terminal, plain
 from .view import logs_of, path_of
 
+HELP = "Print a session turn by turn."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="SESSION", help="the file or the name of the session")
+
 
 def main(options: argparse.Namespace) -> int:
-    """Print a session turn by turn.
-
-    file SESSION  the file or the name of the session
-    """
     replay = Replay(Terminal(sys.stdout))
     for log in logs_of(path_of(options.file)):
         replay.show(log)

@@ -32,15 +32,23 @@ RESET = re.compile(rb'(?m)^(?={"type":"reset")')  # where a new log starts
 END = Unknown({"type": "end"})  # the last row: the messages of the next request
 
 
-def main(options: argparse.Namespace) -> int:
-    """Write an HTML page for inspecting a session.
+HELP = "Write an HTML page for inspecting a session."
 
-    file SESSION  the file or the name of the session
-    -o PAGE.html  the page (default: SESSION.html in the current directory)
-    --beside SESSION  a second session for a side-by-side comparison
-    --loop        a page that shows the loop record by record
-    --live        update the page whenever the session grows, until Ctrl-C
-    """
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("file", metavar="SESSION", help="the file or the name of the session")
+    add("-o", metavar="PAGE.html", help="the page (default: SESSION.html in the current directory)")
+    add("--beside", metavar="SESSION", help="a second session for a side-by-side comparison")
+    add("--loop", action="store_true", help="a page that shows the loop record by record")
+    add(
+        "--live",
+        action="store_true",
+        help="update the page whenever the session grows, until Ctrl-C",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
     path = path_of(options.file)
     output = Path(options.o or f"{path.stem}.html")
     if output.suffix != ".html":  # otherwise -o SESSION would overwrite the session

@@ -53,24 +53,33 @@ NO_EXTRA = (
 )
 
 
-def main(options: argparse.Namespace) -> int:
-    """Chat with a coding agent that works in the current directory.
+HELP = "Chat with a coding agent that works in the current directory."
 
-    message WORD...      the first message of the chat
-    -p --prompt TEXT     answer this prompt and exit
-    -c --continue        continue the newest session of the current directory
-    --resume             select and continue a session of the current directory
-    --session NAME       create or continue the session ~/.agentloop/sessions/NAME.jsonl
-    -m --model NAME      name of the model
-    --provider openai|anthropic|google  API of the model
-    --base-url URL       address of a server, such as http://localhost:11434/v1
-    --json               answer, exit, and print every event as a line of JSON
-    --yes                allow all commands, writes and edits without approval
-    --tools FILE...      additional tools: every tool at the top level of FILE.py
-    --mcp FILE           tools of the MCP servers in the file's {"mcpServers": {...}}
-    --screen-reader      print plain lines in reading order
-    --skills FOLDER      directory whose subdirectories with a SKILL.md are skills
-    """
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    switch = partial(add, action="store_true")
+    session = "create or continue the session ~/.agentloop/sessions/NAME.jsonl"
+    tools = "additional tools: every tool at the top level of FILE.py"
+    servers = 'tools of the MCP servers in the file\'s {"mcpServers": {...}}'
+    skills = "directory whose subdirectories with a SKILL.md are skills"
+    add("message", metavar="WORD", nargs="*", help="the first message of the chat")
+    add("-p", "--prompt", metavar="TEXT", help="answer this prompt and exit")
+    switch("-c", "--continue", help="continue the newest session of the current directory")
+    switch("--resume", help="select and continue a session of the current directory")
+    add("--session", metavar="NAME", help=session)
+    add("-m", "--model", metavar="NAME", help="name of the model")
+    add("--provider", choices=["openai", "anthropic", "google"], help="API of the model")
+    add("--base-url", metavar="URL", help="address of a server: http://localhost:11434/v1")
+    switch("--json", help="answer, exit, and print every event as a line of JSON")
+    switch("--yes", help="allow all commands, writes and edits without approval")
+    add("--tools", metavar="FILE", nargs="*", action="extend", help=tools)
+    add("--mcp", metavar="FILE", help=servers)
+    switch("--screen-reader", help="print plain lines in reading order")
+    add("--skills", metavar="FOLDER", help=skills)
+
+
+def main(options: argparse.Namespace) -> int:
     config = configured(options)
     if config.screen_reader:
         os.environ["TERM"] = "dumb"

@@ -243,7 +243,7 @@ def test_a_repr_of_settings_shows_numbers_only() -> None:
     assert repr(CompactionConfig(threshold_ratio=0.5)) == "CompactionConfig(threshold_ratio=0.5)"
 
 
-def test_python_without_docstrings_runs_agents_and_refuses_the_command() -> None:
+def test_python_without_docstrings_runs_agents_and_the_command() -> None:
     program = (
         "from agentloop import *\n"
         "add = tool('Add', name='add')(lambda: 3)\n"
@@ -251,8 +251,13 @@ def test_python_without_docstrings_runs_agents_and_refuses_the_command() -> None
     )
     python = [sys.executable, "-OO"]
     assert subprocess.check_output([*python, "-c", program], text=True) == "3\n"
-    refused = subprocess.run([*python, "-m", "agentloop", "view", "x"], capture_output=True)
-    assert b"python -O" in refused.stderr
+    for words in (["--help"], ["view", "--help"], ["bundle", "--help"]):
+        [help_text, without] = (
+            subprocess.check_output([*command, "-m", "agentloop", *words], text=True)
+            for command in ([sys.executable], python)
+        )
+        assert help_text == without
+        assert " -o " in help_text or "--prompt" in help_text
 
 
 def test_equal_tools_have_equal_hashes() -> None:
