@@ -11,10 +11,13 @@ common/subagents.py.
             return judgment
 
 A gate overrides `judge` and calls `super()`, so gates work in any order: the strictest verdict
-applies, and the first of two equally strict verdicts. Gates change a call before `super()`, and
-judge the call after `super()`, which returns the call that will be executed. The call is denied if
-a gate changes the call after `super()`, allows the call without calling `super()`, raises an
-exception, or returns an object other than a Judgment.
+applies, and of two equally strict verdicts the first. Gates change a call before `super()`, and
+judge the call that `super()` returns, which is the one that will run. The call is denied if a gate
+changes it after `super()`, allows it without calling `super()`, raises an exception, or returns an
+object other than a Judgment.
+
+The gates of an agent also judge the calls of its sub-agents, at any depth: `judgment.agent` is the
+agent that makes the call, and has its tools and its log.
 """
 
 from __future__ import annotations

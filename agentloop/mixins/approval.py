@@ -1,4 +1,4 @@
-"""Approval of tool calls: by rule, by mode, or by a human reviewer.
+"""Approval of tool calls: by rule, by mode, or by a person.
 
 Copy with: the core, common/decides.py, common/gate.py, common/nested.py, common/records.py,
 common/review.py, common/subagents.py.
@@ -10,11 +10,15 @@ common/review.py, common/subagents.py.
     agent.decide(result.pending[0].id, "deny", note="Not today.")
     result = await agent.run()                           # also in another process, with a session
 
-Every call in a turn is evaluated, and every approval request answered, before any call runs. A call
-that is not explicitly allowed does not run, and the model is given the reason. `agent.pending`
-lists calls awaiting a decision and survives a restart; a new prompt cancels them, unless
-`defer_approval` is set. Approval requests and decisions are recorded in the log. A decision applies
+Every call of a turn is judged, and every approval request answered, before any call of the turn
+runs. A call that nothing allows doesn't run, and the model reads why. `agent.pending` lists the
+calls that await a decision, also those of sub-agents, and survives a restart; a new prompt cancels
+them, unless you set `defer_approval`. Requests and decisions are log entries. A decision applies
 once, to one call id, name and argument list.
+
+A reviewer may also change the arguments, or answer in place of the tool: see `decide`. A tool may
+ask itself: see `NeedsApproval`. The rules also judge the calls of the agent's sub-agents; the
+sub-agents' own rules come first, and the strictest verdict applies.
 """
 
 import inspect
@@ -193,7 +197,7 @@ class Consent(Fold):
 
 
 class Approval(Gate):
-    """Executes only calls that a rule, the mode or a human reviewer allows.
+    """Runs only the calls that a rule, the mode or a person allows.
 
     approval_mode: applies to calls that no rule matches. Read-only tools always run. Other tools
         run ("auto"), require approval ("ask"), are denied ("readonly"), or are denied until
@@ -206,10 +210,10 @@ class Approval(Gate):
         model, or a `Review` with other arguments or with a result; any other value denies the call.
         If there's no callback, the run ends with "needs_approval".
     approval_timeout: seconds to wait for the callback before denying the call.
-    defer_approval: whether the conversation continues while a call awaits approval. A placeholder
-        result describes the state of the call, and `agent.deferred` lists the call. After `decide`,
-        the next run executes an allowed call, and a note returns the outcome to the model. Calls of
-        external tools are not deferred.
+    defer_approval: whether the conversation continues while a call, or a call of a sub-agent,
+        awaits approval. The call's result says that it waits, and `agent.deferred` lists the call.
+        After `decide`, the next run executes an allowed call, and a note tells the model the
+        outcome. Calls of external tools aren't deferred, and a sub-agent never defers.
     """
 
     approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
@@ -441,7 +445,7 @@ def check_tool_name(rule: Rule, tools: Sequence[Tool]) -> None:
         if fnmatchcase(tool.name.lower(), rule.tool.lower()):
             raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
     if escape(rule.tool) == rule.tool:
-        logger.warning("%s never matches a call: unknown tool name", rule)
+        logger.warning("%s matches no tool of this agent; it may match a sub-agent's", rule)
 
 
 def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:

@@ -49,7 +49,7 @@ from ..common.summary import Summary
 from ..content import clip
 from ..depends import Function
 from ..history_change import HistoryChange
-from ..loop import Request
+from ..loop import Loop, Request
 from ..messages import (
     JSON,
     AssistantMessage,
@@ -183,10 +183,13 @@ class Hooks(Gate, FiresHooks):
 
     hooks: Sequence[Hook] = ()
 
-    async def fire_hooks(self, event: HookEvent, data: JSON) -> tuple[Verdict, str]:
+    async def fire_hooks(
+        self, event: HookEvent, data: JSON, reader: Loop | None = None
+    ) -> tuple[Verdict, str]:
         """Run the hooks of an event, and return the strictest verdict with its reason.
 
-        The hooks may change `data["tool_input"]`. If a hook fails, its verdict is BROKEN.
+        The hooks may change `data["tool_input"]`. If a hook fails, its verdict is BROKEN. `reader`
+        is the agent whose model reads the `additionalContext`: a sub-agent reads about its calls.
         """
         session = self.fold(HookHistory).session or None
         data |= {"hook_event_name": event, "session_id": session, "cwd": os.getcwd()}
@@ -197,7 +200,7 @@ class Hooks(Gate, FiresHooks):
             results.append(result)
             data["tool_input"] = result.tool_input
             if result.context:
-                self.add_note(result.context)
+                (reader or self).add_note(result.context)
         for hook, result in zip(hooks, results[:], strict=True):
             if not is_same(result.tool_input, data["tool_input"]):  # judged previous arguments
                 results.append(await run_hook(hook, data))
@@ -242,7 +245,7 @@ class Hooks(Gate, FiresHooks):
         """Add the verdict of the PreToolUse hooks, and the arguments they return."""
         data = data_of(judgment.call)
         before = data["tool_input"]
-        judgment = judgment.or_stricter(*await self.fire_hooks("PreToolUse", data))
+        judgment = judgment.or_stricter(*await self.fire_hooks("PreToolUse", data, judgment.agent))
         if not is_same(data["tool_input"], before):
             judgment = judgment.with_arguments(data["tool_input"])
         return judgment

@@ -275,6 +275,28 @@ async def test_a_hook_above_changes_a_call_before_the_rules_of_the_sub_agent_jud
     assert not office.done
 
 
+async def test_a_sub_agent_reads_what_a_hook_above_adds_about_its_call():
+    def remind(data):
+        return {"additionalContext": "Anna moved."} if data["tool_name"] == "pay" else None
+
+    class Hooked(Hooks, Agent): ...
+
+    seen = []
+
+    def report(messages, tools):
+        seen.extend(message.text for message in messages)
+        return "ok"
+
+    pay = tool("Pay", name="pay")(lambda: "paid")
+    helper = Agent(llm=ScriptedModel(call("pay"), report), tools=[pay])
+    tools = [as_tool(helper, "clean", "Cleans")]
+    llm = replaying(call("clean", prompt="Clean."), last)
+    boss = Hooked(llm=llm, tools=tools, hooks=[Hook("PreToolUse", remind)])
+    await boss.run("go")
+    assert "Anna moved." in seen
+    assert "Anna moved." not in [message.text for message in boss.messages]
+
+
 async def test_limits_above_count_the_requests_of_a_sub_agent_that_continues():
     class Limited(Limits, Agent): ...
 
