@@ -82,10 +82,12 @@ class Resumable(Loop):
         """Continue the newest run: execute the calls that have not started, then send a request.
 
         Started calls may have had effects. Such calls are not repeated, and their placeholder
-        results state that the outcome is unknown.
+        results state that the outcome is unknown. If the run has its answer, this is the result.
         """
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first")
+        if self.messages and (last := self.messages[-1])["role"] == "assistant":
+            return Result(last["content"])
         runnable = Messages()
         for call in self.open_calls:
             if self.has_started(call):

@@ -342,3 +342,15 @@ def test_the_program_runs_offline(tmp_path):
     )  # fmt: skip
     assert done.stdout.endswith("old.txt is deleted.\n"), done.stderr
     assert [path.name for path in Path(tmp_path).iterdir()] == ["agent.jsonl"]
+
+
+async def test_a_run_killed_after_its_answer_ends_with_this_answer(tmp_path):
+    session = str(tmp_path / "s.jsonl")
+    agent = Saved(llm=nano.ScriptedModel("It is 5."), session=session)
+    await agent.run("What is 2 + 3?")
+    agent.close()
+    async with OpenAIDouble(["no request is needed"]) as server:
+        again = Saved(llm=micro.ChatOpenAI("m", server.base_url, "k"), session=session)
+        assert (await again.resume()).text == "It is 5."
+        assert not server.requests
+        again.close()
