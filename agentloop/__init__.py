@@ -62,35 +62,40 @@ from .events import (
     ToolResultEvent,
     UsageEvent,
 )
-from .loop import ChatModel, Loop, Request
+from .loop import Loop
 from .messages import (
     AssistantMessage,
     FilePart,
-    Fork,
     ImagePart,
-    Mark,
     Message,
     Part,
-    Record,
     Result,
-    RunStart,
-    SideRequest,
     Stop,
     SystemMessage,
     TaskComplete,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolStart,
     Usage,
     UserMessage,
 )
+from .model import ChatModel, Request
 from .tools import Tool, tool
-from .transcript import newest_prompt_index, view
+from .transcript import (
+    Fork,
+    Mark,
+    Record,
+    RunStart,
+    SideRequest,
+    ToolStart,
+    newest_prompt_index,
+    view,
+)
 
 if TYPE_CHECKING:
     from .agent import Agent
     from .common.gate import Gate, Judgment, Verdict
+    from .common.nudge import nudge
     from .common.prices import Price
     from .common.records import dump_record, load_record
     from .common.redaction import redacted
@@ -211,6 +216,7 @@ __all__ = [
     "load_record",
     "message_tokens",
     "newest_prompt_index",
+    "nudge",
     "read_log",
     "redacted",
     "session_path",
@@ -225,6 +231,7 @@ __all__ = [
 LAZY = {  # names outside the core, by module: loaded on first use
     ".agent": "Agent",
     ".common.gate": "Gate Judgment Verdict",
+    ".common.nudge": "nudge",
     ".common.prices": "Price",
     ".common.records": "dump_record load_record",
     ".common.redaction": "redacted",

@@ -12,17 +12,35 @@ from typing import Any, cast
 
 from .common.decides import Decides
 from .loop import Loop
-from .messages import Message, Record
+from .messages import Message
 from .mixins.compaction import Compaction
+from .mixins.continuation import Continuation
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
+from .mixins.final_summary import FinalSummary
+from .mixins.forced_tool import ForcedTool
+from .mixins.histories import Histories
+from .mixins.interruption import Interruption
 from .mixins.nested_calls import NestedCalls
 from .toolkits.recall import recall
 from .tools import Tool, by_name
+from .transcript import Record
 from .waiting import logger
 
 
-class Agent(NestedCalls, Decides, DoneTool, Ephemeral, Compaction, Loop):
+class Agent(
+    NestedCalls,
+    Decides,
+    DoneTool,
+    Ephemeral,
+    Compaction,
+    Interruption,
+    FinalSummary,
+    Continuation,
+    ForcedTool,
+    Histories,
+    Loop,
+):
     """A loop with a done tool, ephemeral results and compaction, each with its settings.
 
         agent = Agent(llm=ChatOpenAI("gpt-5-mini"), tools=[search], system_prompt="Be brief.")

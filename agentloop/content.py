@@ -1,6 +1,6 @@
 """Conversion of tool results and exceptions to message content.
 
-Copy with: messages.py and its imports.
+Copy with: errors.py, waiting.py and their imports.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from .errors import ToolError
 from .messages import FilePart, ImagePart, Part, TextPart, ToolCall, ToolMessage, clean_text
+from .waiting import logger
 
 MAX_PARTS = 2_000  # maximum parts per result
 MAX_ATTACHED_BYTES = 20_000_000  # 27 MB in base64; providers accept requests of at least 32 MB
@@ -49,6 +51,19 @@ def to_result(call: ToolCall, value: object, limit: int, ephemeral: int = 0) -> 
             "dict, a dataclass or a pydantic model"
         )
     return call.answer(content, ephemeral=ephemeral, is_json=is_json)
+
+
+def error_result(call: ToolCall, error: BaseException) -> ToolMessage:
+    """Return the error result of a call: the text of a ToolError, or what was raised.
+
+    Anything but a ToolError is also logged with its traceback.
+    """
+    if isinstance(error, ToolError):
+        text = safe_str(str, error)
+    else:
+        logger.warning("tool %s failed", call.name, exc_info=error)
+        text = describe_error(error)
+    return call.answer(to_content(text, 10_000), is_error=True)
 
 
 def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:

@@ -3,7 +3,7 @@
 Copy with: messages.py and its imports.
 """
 
-from .messages import Result, SideRequest, Stop, TaskComplete
+from .messages import Attempt, Result, Stop, TaskComplete
 
 
 class AgentBusy(RuntimeError):
@@ -39,7 +39,7 @@ class ModelError(Exception):
         records them.
     """
 
-    attempts: tuple[SideRequest, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ def precedence(error: BaseException) -> int:
     return 0
 
 
-def attempts_of(error: BaseException) -> tuple[SideRequest, ...]:
+def attempts_of(error: BaseException) -> tuple[Attempt, ...]:
     """The failed attempts that an exception carries: of a ModelError, or of a cancelled request."""
-    attempts: tuple[SideRequest, ...] = getattr(error, "attempts", ())
+    attempts: tuple[Attempt, ...] = getattr(error, "attempts", ())
     return attempts

@@ -1,6 +1,6 @@
 """The events of a run, for listeners and streams.
 
-Copy with: messages.py and its imports.
+Copy with: transcript.py and its imports.
 
 Listeners receive these objects, and `query_stream` yields them. Events are not stored, unlike the
 records of the log.
@@ -10,23 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from .messages import (
-    JSON,
-    Advised,
-    AssistantMessage,
-    Record,
-    RequestRecord,
-    RunEnd,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
+from .messages import JSON, Advised, AssistantMessage, ToolMessage, Usage, UserMessage
+from .transcript import Record, RequestRecord, RunEnd
+from .waiting import logger
 
 
 class _Event(Advised):
@@ -212,6 +204,15 @@ def check_listener(listener: Callable[[Event], None]) -> Callable[[Event], None]
 Listener = Annotated[Callable[[Event], None], AfterValidator(check_listener)]
 OnDelta = Callable[[Delta], None]
 EventQueue = asyncio.Queue[Event | None]  # None: the run has ended
+
+
+def notify(listeners: Iterable[Listener], event: Event) -> None:
+    """Call the listeners with an event. A listener's exception is logged."""
+    for listener in [*listeners]:  # a copy, because listeners may remove themselves
+        try:
+            listener(event)
+        except Exception:
+            logger.exception("a listener failed on %s", type(event).__name__)
 
 
 def events_of(record: Record) -> Iterator[Event]:

@@ -1,137 +1,128 @@
 """An agent is a for-loop: `Loop.run` is the loop, `ChatModel` the interface of the model.
 
-Copy with: run.py, stream.py, tools.py and their imports.
+Copy with: model.py, settings.py, stream.py and their imports.
 
-Start reading with `Loop.run`. The loop calls seven small methods, the seams: `context`, `toolset`,
-`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in history.py. Mixins override some
-seams and call `super()`. In `class A(DoneTool, Compaction, Loop)`, requests and calls pass through
-the classes from left to right, and their results from right to left.
+Start with `Loop.run`. It calls seven small methods, the seams: `context`, `toolset`, `call_model`,
+`call_tools`, `call_tool`, `finish` and `record`. A mixin overrides some of them and calls
+`super()`. In `class A(DoneTool, Compaction, Loop)`, a request or a call passes through the classes
+from left to right, and its result comes back from right to left.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import PositiveFloat, PositiveInt, SkipValidation
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SkipValidation
 
-from .content import describe_error, safe_str, to_content, to_result
+from .content import describe_error, error_result, to_result
 from .depends import Overrides, current_agent, current_call
-from .errors import RunStopped, ToolError, attempts_of, precedence
-from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
+from .errors import AgentBusy, RunStopped, ToolError, attempts_of, precedence
+from .events import (
+    Event,
+    EventQueue,
+    Listener,
+    StepStartEvent,
+    ToolCallEvent,
+    ToolsChangedEvent,
+    events_of,
+    notify,
+)
 from .messages import (
     AssistantMessage,
-    Awaits,
+    Attempt,
+    Content,
     Extra,
     Message,
+    Prompt,
     Result,
     Stop,
     SystemMessage,
     TaskComplete,
     ToolCall,
-    ToolChoice,
     ToolMessage,
-    ToolStart,
-    frozen,
+    Usage,
+    UserMessage,
+    UserOrigin,
 )
-from .run import ANSWERED, BaseAgent, Prompt, Run
-from .stream import EventStream
+from .model import ChatModel, Request
+from .settings import Settings, copy_settings
+from .stream import EventStream, Run
 from .tools import Tool, by_name, find_tool
-from .transcript import CallState, is_complete, is_own, placeholder_result, with_unique_ids
-from .waiting import gather_bounded, is_cancelled, logger, run_blocking, wait_for, was_cancelled
-
-OUT_OF_TURNS = (
-    "You have reached the limit of turns and cannot call tools any more. "
-    "Summarize the completed work, the findings and the remaining tasks."
+from .transcript import (
+    AnyFold,
+    Asks,
+    Awaits,
+    CallState,
+    Conversation,
+    Fork,
+    Log,
+    Record,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    ToolStart,
+    calls_to_resume,
+    check_prompt,
+    closed,
+    is_complete,
+    placeholder_result,
+    record_of,
+    result_of,
+    result_of_failure,
+    usage_of,
+    waiting_state,
+    with_unique_ids,
 )
-EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
-STOPS = {  # other stop reasons of a reply become "unknown:..."
-    "refused": "refused",
-    "context_overflow": "context_overflow",
-    "length": "limit:length",
-    "pause": "no_progress",
-}
-MAX_INCOMPLETE = 5  # consecutive pauses, or replies with truncated calls, that end a run
+from .waiting import gather_bounded, is_cancelled, run_blocking, wait_for, was_cancelled
 
 
-@runtime_checkable
-class ChatModel(Protocol):
-    """The interface of a chat model. With `on_delta`, the returned reply is also streamed."""
-
-    @property
-    def model(self) -> str: ...
-
-    async def ainvoke(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool] = (),
-        *,
-        tool_choice: ToolChoice = "auto",
-        on_delta: OnDelta | None = None,
-    ) -> AssistantMessage: ...
-
-
-@frozen
-class Request:
-    """One model request. `purpose` is "step" for a turn of the loop.
-
-    Mixins use other purposes for their requests, such as "compaction". `model` replaces
-    `agent.llm` for this request.
-    """
-
-    messages: Sequence[Message]
-    tools: Sequence[Tool] = ()
-    tool_choice: ToolChoice = "auto"
-    purpose: str = "step"
-    model: ChatModel | None = None
-
-
-class Loop(BaseAgent):
+class Loop(Settings):
     """A for-loop around a chat model and its tools: the smallest agent.
 
     llm: the chat model.
-    tools: the available tools, declared with `@tool`.
-    system_prompt: instructions at the beginning of all requests, or a synchronous function that
-        receives the agent and returns the instructions. Called once per run, so that all requests
-        of the run share the prefix.
-    max_iterations: maximum number of turns (model calls) in a run, before a final summary request.
-    tool_choice: applies to the first request after a prompt. Subsequent requests use "auto", so
-        that a forced tool cannot repeat indefinitely.
+    tools: what the model may call, declared with `@tool`.
+    system_prompt: the instructions at the beginning of every request, or a function that gets the
+        agent and returns them. It's called once per run, so that all requests of a run share the
+        prefix.
+    max_iterations: maximum number of turns (model calls) in a run.
     dependency_overrides: `{dependency: replacement}`, mainly for tests.
-    max_parallel: maximum number of concurrent calls in a turn.
-    max_result_chars: maximum characters of a tool result. Longer results are truncated in the
-        middle.
+    max_parallel: maximum number of calls that run at the same time.
+    max_result_chars: maximum characters of a tool result; the middle of a longer one is left out.
     tool_timeout: maximum seconds per call, unless the tool has its own `timeout`, such as
         `math.inf`.
-    on_tool_error: "return" returns an exception to the model, "raise" ends the run with the
-        exception. A ToolError is always returned to the model.
+    cancel_timeout: maximum seconds to wait for a tool that was cancelled.
+    on_tool_error: "return" shows an exception to the model, "raise" ends the run with it. The model
+        sees a ToolError either way.
+    listeners: functions that are called with every event.
     """
+
+    __slots__ = ("active_run", "log")  # besides __dict__, so that a fork stays below 1 KB
 
     llm: ChatModel
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # checked by `by_name`
     system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
-    tool_choice: ToolChoice = "auto"
     dependency_overrides: Overrides | None = None
     max_parallel: PositiveInt = 16
     max_result_chars: int = 100_000
     tool_timeout: PositiveFloat | None = None
+    cancel_timeout: NonNegativeFloat = 5.0
     on_tool_error: Literal["return", "raise"] = "return"
+    listeners: Sequence[Listener] = ()
 
-    # not annotated, and therefore not set before the first turn: a fork remains small
+    # not annotated, and therefore not set before the first turn: a fork stays small
     _turn_tools = tuple[Tool, ...]()  # the tools of this turn
     _steps = 0  # number of started calls
 
     def __post_init__(self) -> None:
         super().__post_init__()
         by_name(self.tools)
-
-    def __repr__(self) -> str:
-        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # the model's repr may contain a key
-        counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
-        return f"{type(self).__name__}({llm}, {counts})"
+        self.active_run: Run | None = None
+        self.log = Log(self.load_records())
 
     # ---- the loop
 
@@ -140,96 +131,73 @@ class Loop(BaseAgent):
     ) -> Result:
         """Work on a prompt until the model answers.
 
-        Without a prompt, continue: execute the calls that have not started, and send the next
-        request. After an error, `run()` repeats the failed request.
+        If there's no prompt, continue: run the calls that haven't started, and send the next
+        request. After an error, `run()` tries the failed request again.
 
         extra: data for the RunStart in the log.
-        events: a queue that receives the events. Call `events.task_done()` after each event: no
-            tool starts before its ToolCallEvent is done.
+        events: a queue that receives the events. Call `events.task_done()` after each one: a tool
+            starts only when its ToolCallEvent is done.
 
-        Raises the model's errors, AgentBusy during another run, and ValueError for an empty prompt.
-        Without a prompt, also raises ValueError if the last message is a reply of the model, even a
-        truncated one, unless the model paused.
+        Raises the model's errors, AgentBusy during another run, and ValueError for an empty prompt,
+        or if there's no prompt and nothing to continue.
         """
-        async with Run(self, prompt, extra, events) as run:
+        async with self._only_run(prompt, extra, events) as run:
             try:
                 await self._resume_open_calls()
-                tool_choice = self.tool_choice if is_own(self.messages[-1]) else "auto"
                 for _ in range(self.max_iterations):
-                    tools = self._snapshot_tools()
-                    reply = await self.call_model(Request(await self.context(), tools, tool_choice))
-                    self._record_reply(reply)
-                    if not is_complete(reply):  # truncated, refused, paused
-                        result = self._close_truncated_calls(reply)
-                    elif reply.tool_calls:
+                    tools = self.turn_tools()
+                    reply = await self.call_model(Request(await self.context(), tools))
+                    self.add(reply)
+                    run.raise_if_cancelled()
+                    if reply.tool_calls and is_complete(reply):
                         result = await self.call_tools(reply.tool_calls)
                     else:
-                        result = Result(reply.text)
+                        result = result_of(reply)
                     if result and (result := await self.finish(result)):
-                        return run.end(result)
-                    tool_choice = "auto"  # a forced tool is forced once
-                raise Stop("max_iterations", await self._sum_up())
+                        return self._end_run(result)
+                raise Stop("max_iterations")
             except Stop as stop:
-                return run.end(await self._finish_stopped(run, stop))
-            except (Exception, asyncio.CancelledError) as error:
-                return run.end(run.result_if_interrupted(error))
+                return self._end_run(await self._finish_stopped(stop))
 
     async def query(self, prompt: Prompt) -> str:
-        """Return the answer to a prompt as text. Raises RunStopped without an answer."""
+        """Run a prompt and return its answer. Raises RunStopped if the run ends without one."""
         result = await self.run(prompt)
-        if result.stop_reason not in ANSWERED:
+        if not result.answered:
             raise RunStopped(result)
         return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """Return an asynchronous iterator over the events of a run, with the Result at the end.
+        """Return an async iterator over the events of a run, with the Result at the end.
 
             stream = agent.query_stream(prompt)
             async for event in stream: ...
             stream.result.stop_reason           # `result` is None until the run has ended
 
-        Leaving the iteration cancels the run. A tool starts only after the reader has processed its
-        ToolCallEvent, so leaving at this event prevents the call.
+        Break out of the loop to cancel the run. A tool starts only after you ask for the event that
+        follows its ToolCallEvent, so if you leave at that event, the tool doesn't start.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
-    def answer(self, call_id: str, content: object) -> None:
-        """Record the result of a pending call, or the answer to a call's UserQuestion.
-
-        Calls of `external` tools, for example, await a result. Call `run()` to continue. `content`
-        may be any value that a tool may return. A call with a UserQuestion is executed again, with
-        `content` as the answer.
-        Raises ValueError if the call does not await a result, and AgentBusy during a run.
-        """
-        waiting = self.waiting_call(call_id)
-        if waiting.awaits and (entry := waiting.awaits.answered(content)):
-            self.record(waiting.call.record_of(entry))
-            return
-        result = to_result(waiting.call, content, self.max_result_chars)
-        self.add(waiting.call.record_of(result))
-
     def run_sync(self, prompt: Prompt = None) -> Result:
-        """Run a prompt synchronously. Raises RuntimeError in async code: use `await run(...)`."""
+        """Run a prompt in a script. Raises RuntimeError in async code: use `await run(...)`."""
         return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
 
-    # ---- the seams, for mixins to override; the seventh is `record` in history.py
+    # ---- the seams, for mixins to override
 
     async def context(self) -> list[Message]:
-        """Return the messages of the next request.
+        """Return the messages of the next request, without making one.
 
-        Makes no model request. Repeated calls return equal lists.
+        If you call it again, it returns an equal list.
         """
         text = self.system_text()
-        if not text:
-            return self.messages
-        return [SystemMessage(text), *self.messages]
+        return [SystemMessage(text), *self.messages] if text else self.messages
 
     def toolset(self) -> Sequence[Tool]:
         """Return the tools offered to the model in this turn."""
         return self.tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        """Return the model's reply. Replies of turns are streamed to listeners and readers."""
+        """Send one request and return the reply. Replies of turns are streamed as events."""
         llm = request.model or self.llm
         start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
@@ -241,22 +209,19 @@ class Loop(BaseAgent):
                 on_delta=self.emit if streams else None,
             )
         except BaseException as error:
-            for attempt in attempts_of(error):  # may be billed
-                self.add(attempt)
+            self._add_attempts(attempts_of(error))
             raise
-        for attempt in reply.attempts:
-            self.add(attempt)
+        self._add_attempts(reply.attempts)
         seconds = round(time.perf_counter() - start, 3)
         reply = replace(reply, model=reply.model or llm.model, seconds=seconds, attempts=())
         return with_unique_ids(reply, self.conversation.states.keys(), new=True)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        """Execute the calls of a turn, concurrently if their tools permit parallel calls.
+        """Run the calls of a turn, at the same time if their tools allow that.
 
-        Return a Result if a done tool ended the run. Every call receives a result unless it is
-        cancelled or never starts: see `_run_call`. After all calls have ended, one exception takes
-        effect: an error precedes a Stop, and a Stop a TaskComplete; among equals, the first call
-        decides.
+        Returns a Result if a done tool ended the run. Every call gets a result unless it's
+        cancelled or never starts. If calls raise, one exception counts after all have ended: an
+        error before a Stop, a Stop before a TaskComplete, and the first call's among equals.
         """
         raised: list[BaseException] = []
         for overlap, group in groupby(calls, self._may_overlap):
@@ -273,68 +238,147 @@ class Loop(BaseAgent):
         raise first
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        """Execute one call. Exceptions become error results: see `on_tool_error`."""
-        overrides = {
-            current_agent: lambda: self,
-            current_call: lambda: call,
-            **(self.dependency_overrides or {}),
-        }
+        """Run one call and return its result. Exceptions become error results."""
+        injected = {current_agent: lambda: self, current_call: lambda: call}
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
             if is_cancelled():  # a CancelledError was suppressed: the run may have ended
                 raise asyncio.CancelledError
-            if awaited := self.conversation.state_of(call).awaits:
-                raise Stop(awaited.stop_reason)  # the agent's class may lack the gate that decides
-            if tool.external:
-                self.record(Awaits(call.id))
-                raise Stop("needs_answer")
+            awaited = self.conversation.state_of(call).awaits
+            if tool.external and awaited is None:
+                self.record(awaited := Awaits(call.id))
+            if awaited:
+                raise Stop(awaited.stop_reason)
             self.record(ToolStart(call.id))
-            work = tool.execute(arguments, overrides)
+            work = tool.execute(arguments, injected | dict(self.dependency_overrides or {}))
             timeout = tool.timeout or self.tool_timeout
-            if timeout:
-                work = wait_for(timeout, work, grace=self.cancel_timeout)
-            value = await work
+            value = await wait_for(work, timeout, grace=self.cancel_timeout)
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
-        except Stop as stop:
-            entry = stop.entry(call)
-            if entry is None:
-                raise
-            self.record(entry)
+        except Asks as stop:
+            self.record(stop.entry(call))
             raise Stop(stop.reason, stop.text) from stop  # the entry is about this call only
-        except (KeyboardInterrupt, SystemExit):
+        except (Stop, KeyboardInterrupt, SystemExit):
             raise
-        except ToolError as error:
-            text = safe_str(str, error)
         except BaseException as error:
-            ends_run = isinstance(error, Exception) and self.on_tool_error == "raise"
-            if was_cancelled(error) or ends_run:
+            ends_run = self.on_tool_error == "raise" and isinstance(error, Exception)
+            if was_cancelled(error) or (ends_run and not isinstance(error, ToolError)):
                 raise
-            logger.warning("tool %s failed", call.name, exc_info=True)
-            text = describe_error(error)
-        return call.answer(to_content(text, 10_000), is_error=True)
+            return error_result(call, error)
 
     async def finish(self, result: Result) -> Result | None:
         """Return the result that ends the run, or None to continue.
 
-        Receives answers, done results, truncated replies, and the results of a Stop. After a Stop,
-        for example due to `max_iterations`, and after a resumed call of a done tool, returning None
+        Gets every answer, done result and cut-off reply, and the result of a Stop, after which None
         has no effect.
         """
-        if result.stop_reason == "completed" and not result.text.strip():
-            self.nudge(EMPTY_REPLY)
-            return None
         return result
 
-    # ---- what tools and mixins use
+    def record(self, record: Record) -> None:
+        """Append to the log. Emits nothing, and can't be cancelled because it isn't async."""
+        self.log.append(record)
 
-    def system_text(self) -> str:
-        """Return the text of the system prompt, which is constant during a run."""
-        if isinstance(self.system_prompt, str):
-            return self.system_prompt
-        if self.active_run:
-            return self.active_run.system_text
-        return self.system_prompt(self)
+    # ---- what follows from the log
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages sent to the model, except the system prompt. Every call has a result."""
+        with self.log.lock:
+            return self.conversation.messages
+
+    @property
+    def conversation(self) -> Conversation:
+        """The fold with the messages, the states of calls, and the requests."""
+        return self.log.fold(Conversation)
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all requests, summaries included. A fork counts only its own."""
+        return usage_of(self.conversation.requests)
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """The calls that wait for a decision, a result or an answer. They survive a restart.
+
+        The next prompt closes them, and they don't run.
+        """
+        states = self.conversation.states.values()
+        return tuple(state.presented for state in states if state.awaits)
+
+    def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
+        """Return the fold `kind(log, *settings)`, updated with all records: see `Log.fold`."""
+        return self.log.fold(kind, *settings)
+
+    # ---- what tools, mixins and programs use
+
+    def answer(self, call_id: str, content: object) -> None:
+        """Give a pending call its result, or answer its question. Call `run()` to continue.
+
+        `content` may be anything that a tool may return. Raises ValueError if the call isn't
+        pending, and AgentBusy during a run.
+        """
+        state = self.waiting_call(call_id)
+        answer = state.awaits.answered(content) if state.awaits else None
+        result = answer or to_result(state.call, content, self.max_result_chars)
+        self.add(record_of(state.call, result))
+
+    def fork(
+        self, at: int | None = None, *, cls: type[Self] | None = None, **settings: Any
+    ) -> Self:
+        """Return an independent copy with the records before index `at`, by default all.
+
+        The copy has the same settings, except those that you pass; other attributes start anew. An
+        agent with an empty log is a template: fork it once per request.
+
+        cls: a subclass of this agent's class for the copy.
+        """
+        twin = copy_settings(self, cls or type(self), settings)
+        if records := self.log[:at]:
+            for record in [*closed(records), Fork()]:
+                twin.log.append(record)
+        return twin
+
+    def waiting_call(self, call_id: str) -> CallState:
+        """Return the state of a call that may still start.
+
+        Raises ValueError for any other call, and AgentBusy during a run.
+        """
+        self.refuse_if_busy()
+        return waiting_state(self.conversation, call_id)
+
+    def refuse_if_busy(self) -> None:
+        """Raise AgentBusy during a run."""
+        if self.running:
+            raise AgentBusy(
+                "this agent is running a query: await the query (or close its stream) first, or "
+                "use a separate copy for every query: agent.fork()"
+            )
+
+    @property
+    def running(self) -> bool:
+        """Whether a run is in progress. A run ends with its event loop."""
+        return bool(self.active_run and self.active_run.is_alive)
+
+    @property
+    def listened(self) -> bool:
+        """Whether anybody listens to the events, or reads them."""
+        return bool(self.listeners or (self.active_run and self.active_run.events))
+
+    def add(self, record: Record) -> None:
+        """Append a record, and emit its events."""
+        self.record(record)
+        for event in events_of(record):
+            self.emit(event)
+
+    def add_note(self, text: str, origin: UserOrigin = "note") -> None:
+        """Add a user message that the user doesn't see."""
+        self.add(UserMessage(text, origin))
+
+    def emit(self, event: Event) -> None:
+        """Pass an event to the listeners and to the reader. A listener's exception is logged."""
+        notify(self.listeners, event)
+        if self.active_run and self.active_run.events:
+            self.active_run.events.put_nowait(event)
 
     def tool(self, call: ToolCall) -> Tool:
         """Return a call's tool, from this turn's tools. Raises ToolError for an unknown name."""
@@ -342,23 +386,61 @@ class Loop(BaseAgent):
             raise TypeError("agent.tool is not a decorator: use @tool, and Agent(tools=[search])")
         return find_tool(call.name, self._turn_tools)
 
+    def system_text(self) -> str:
+        """Return the text of the system prompt, which stays the same during a run."""
+        if isinstance(self.system_prompt, str):
+            return self.system_prompt
+        return self.active_run.system_text if self.active_run else self.system_prompt(self)
+
+    def load_records(self) -> Iterable[Record]:
+        """Return the records that a new agent starts with, as `Session` does."""
+        return ()
+
     # ---- the steps of `run`
 
-    async def _resume_open_calls(self) -> None:
-        """Execute the open calls, which exist only in a `run()` without a prompt.
+    @asynccontextmanager
+    async def _only_run(
+        self, prompt: Prompt, extra: Extra, events: EventQueue | None
+    ) -> AsyncIterator[Run]:
+        """Refuse a second run, record the start and the prompt, and the end if the run fails."""
+        await self.wait_for_cancelled_run()
+        check_prompt(prompt, self.messages)
+        run = Run(self.system_text(), events)
+        self.active_run = run
+        try:
+            self._record_start(prompt, extra)
+            yield run
+        except BaseException as error:
+            unsaved = not self.log or isinstance(self.log[-1], RunEnd)  # saving failed
+            if self.active_run is run and not unsaved:
+                reason = "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
+                self.record(RunEnd(reason, describe_error(error)))
+            raise
+        finally:
+            if self.active_run is run:  # else its event loop was closed, and another has started
+                self.active_run = None
 
-        Started calls may have had effects, and are executed again only if their tool is idempotent.
-        """
-        runnable: list[ToolCall] = []
-        ended: list[CallState] = []  # must not be executed again
-        may_repeat = {tool.name for tool in self._snapshot_tools() if tool.resumes}
+    async def wait_for_cancelled_run(self) -> None:
+        """Wait until a cancelled run has ended. Raises AgentBusy during any other run."""
+        if self.active_run and self.running:
+            await self.active_run.wait_if_cancelled(2 * self.cancel_timeout)
+        self.refuse_if_busy()
+
+    def _record_start(self, prompt: Prompt, extra: Extra) -> None:
+        """Record the start and the prompt, which closes open calls."""
+        self.record(RunStart(extra=extra))
+        if prompt is None:
+            return
         for state in self.conversation.open_calls:
-            if state.waits or (state.state == "running" and state.call.name in may_repeat):
-                runnable.append(state.call)
-            else:
-                ended.append(state)
-                waiting = state.waiting_inside
-                runnable += [inner.call for inner in waiting if inner.start or inner.newest(Awaits)]
+            self.record(placeholder_result(state))
+        message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
+        if self.messages[-1:] != [message]:  # already there if you repeat run() after an error
+            self.record(message)
+
+    async def _resume_open_calls(self) -> None:
+        """Run the open calls, which only a `run()` without a prompt meets."""
+        resumable = [tool.name for tool in self.turn_tools() if tool.resumes]
+        runnable, ended = calls_to_resume(self.conversation, resumable)
         done = await self.call_tools(runnable) if runnable else None
         for state in self.conversation.open_calls:
             if state in ended:
@@ -366,8 +448,8 @@ class Loop(BaseAgent):
         if done:
             raise TaskComplete(done.text, done.value)
 
-    def _snapshot_tools(self) -> Sequence[Tool]:
-        """Return this turn's tools, from which `self.tool(call)` resolves the calls of the turn."""
+    def turn_tools(self) -> Sequence[Tool]:
+        """Return this turn's tools, in which `self.tool(call)` looks up the calls of the turn."""
         before = self._turn_tools
         self._turn_tools = tuple(self.toolset())
         names = by_name(self._turn_tools)
@@ -375,33 +457,22 @@ class Loop(BaseAgent):
             self.emit(ToolsChangedEvent([*names]))
         return self._turn_tools
 
-    def _record_reply(self, reply: AssistantMessage) -> None:
-        """Record a reply. Raises CancelledError if the model suppressed a cancellation."""
-        self.add(reply)
-        if self.active_run and self.active_run.is_cancelled():
-            raise asyncio.CancelledError
+    def _add_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Record failed attempts at a request, which may be billed."""
+        for each in attempts:
+            entry = SideRequest(
+                "failed attempt", usage=each.usage, model=each.model, text=each.text
+            )
+            self.add(entry)
 
-    def _close_truncated_calls(self, reply: AssistantMessage) -> Result | None:
-        """Close the calls of an incomplete reply.
-
-        Return None to send another request after a pause or truncated calls. Otherwise, and after
-        `MAX_INCOMPLETE` consecutive replies of this kind, return the Result that ends the run.
-        """
-        for state in self.conversation.open_calls:
-            self.record(placeholder_result(state))
-        reason = reply.stop_reason or ""
-        may_continue = reason == "pause" or (reason == "length" and reply.tool_calls)
-        replies = [old for old in self.conversation.run if isinstance(old, AssistantMessage)]
-        newest = [old.stop_reason for old in replies[-MAX_INCOMPLETE:]]
-        if may_continue and newest.count(reason) < MAX_INCOMPLETE:
-            return None
-        return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
+    def _may_overlap(self, call: ToolCall) -> bool:
+        return all(tool.parallel for tool in self._turn_tools if tool.name == call.name)
 
     async def _run_call(self, call: ToolCall) -> None:
-        """Announce and execute a call, and record its result immediately.
+        """Announce a call, run it, and record its result at once.
 
-        Raises exceptions that end the run. Cancelled calls remain open, as do calls whose tool did
-        not start because of a Stop. The rendered messages distinguish the two cases.
+        Raises what ends the run. A cancelled call stays open, and so does a call that a Stop has
+        kept from starting; the view tells the two apart.
         """
         run = self.active_run
         if not run or not await self._announce(call, run):
@@ -409,65 +480,42 @@ class Loop(BaseAgent):
         start = time.perf_counter()
         result = None
         try:
-            result = await self.call_tool(call)
-            if result.tool_call_id != call.id:
-                raise ValueError(
-                    f"call_tool({call.id!r}) returned a result of {result.tool_call_id!r}: "
-                    "make it with call.answer(...)"
-                )
+            result = call.checked(await self.call_tool(call))
         except BaseException as error:
-            result = self._result_of_failure(call, error)
-            if result and not isinstance(error, TaskComplete):
-                run.state = "stopping"
+            result = result_of_failure(self.conversation.state_of(call), error)
+            run.stopping |= result is not None and not isinstance(error, TaskComplete)
             raise
         finally:
             # a tool that ignores a cancellation may end after the run
             if result and self.running and self.active_run is run:
                 seconds = round(time.perf_counter() - start, 3)
-                self.add(call.record_of(replace(result, seconds=seconds)))
+                self.add(record_of(call, replace(result, seconds=seconds)))
 
     async def _announce(self, call: ToolCall, run: Run) -> bool:
-        """Emit the ToolCallEvent, wait for its reader, and return whether to execute the call."""
-        if run.state != "running":
+        """Emit the ToolCallEvent, wait for its reader, and return whether the call may start."""
+        if run.stopping:
             return False
         self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))
         self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id, call.parent_id))
         if run.events:
             await run.events.join()
-        return run.state == "running"
+        return not run.stopping
 
-    def _result_of_failure(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
-        """Return the result of a call that ends the run, or None if the call remains open."""
-        if was_cancelled(error):
-            return None
-        if not isinstance(error, Stop):
-            return call.answer(describe_error(error), is_error=True)
-        state = self.conversation.state_of(call)
-        stays_open = state.waits or state.waiting_inside
-        if stays_open and not isinstance(error, TaskComplete):
-            return None
-        return call.answer(error.text)
-
-    def _may_overlap(self, call: ToolCall) -> bool:
-        """Return whether a call may run concurrently with adjacent calls."""
-        return all(tool.parallel for tool in self._turn_tools if tool.name == call.name)
-
-    async def _sum_up(self) -> str:
-        """Request a summary of the work after the last turn. Calls are not executed."""
-        self.add_note(OUT_OF_TURNS)
-        # with the tools of the last request: the provider's cache holds their declarations
-        reply = await self.call_model(Request(await self.context(), self._snapshot_tools()))
-        if reply.tool_calls:
-            reply = replace(reply, tool_calls=(), raw=None)
-        self._record_reply(reply)
-        return reply.text
-
-    async def _finish_stopped(self, run: Run, stop: Stop) -> Result:
-        """Pass the Result of a Stop to `finish`, which cannot continue the run."""
+    async def _finish_stopped(self, stop: Stop) -> Result:
+        """Pass the Result of a Stop to `finish`, which can't continue the run."""
         try:
             return await self.finish(stop.result) or stop.result
         except Stop as later:
             return later.result
-        except asyncio.CancelledError as cancel:
-            return run.result_if_interrupted(cancel)
+
+    def _end_run(self, result: Result) -> Result:
+        """Record the end of the run, and return the complete Result."""
+        self.add(RunEnd(result.stop_reason, text=result.text))
+        usage = usage_of(self.conversation.run)
+        return replace(result, usage=usage, pending=self.pending)
+
+    def __repr__(self) -> str:
+        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # the model's repr may hold a key
+        counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
+        return f"{type(self).__name__}({llm}, {counts})"

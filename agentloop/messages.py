@@ -1,17 +1,15 @@
-"""The data of a run: messages, content parts, log entries, usage and results.
+"""The data of a run: messages, content parts, usage and results.
 
 Copy with: vocabulary.py.
 
-All classes are frozen. A log is a list of records: messages, and log entries (`Mark`) that document
-events. common/records.py converts a record to a line of JSON and back.
+All classes are frozen. common/records.py converts a message to a line of JSON and back.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
 from inspect import formatannotation
 from types import UnionType
@@ -21,7 +19,6 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
-    TypeAlias,
     TypeVar,
     Union,
     cast,
@@ -38,10 +35,6 @@ from typing_extensions import TypeVar as DefaultTypeVar
 Data = TypeVar("Data")
 Value = DefaultTypeVar("Value", default=Any)
 JSON = dict[str, Any]
-# classes of transcript.py and history_change.py, which import this file
-Conversation: TypeAlias = Any
-CallState: TypeAlias = Any
-HistoryChange: TypeAlias = Any
 Extra = Mapping[str, Any] | None
 ToolChoice = str
 """`"auto"`, `"required"`, `"none"`, or the name of the tool that the model must call."""
@@ -157,8 +150,8 @@ class Advised:
 
 
 @frozen
-class _Clean(Advised):
-    """Base of records. Strings are converted to valid UTF-8. `extra` contains application data."""
+class Clean(Advised):
+    """The base of records: text becomes valid Unicode. `extra` is for data of your application."""
 
     extra: Extra = field(default=None, hash=False, kw_only=True, repr=False)
 
@@ -185,7 +178,7 @@ class _Clean(Advised):
                 object.__setattr__(self, name, clean_text(value))
 
 
-class _Content(_Clean):
+class _Content(Clean):
     """A message with text or parts as content. A string among the parts becomes a TextPart.
 
     encoded: cache of models/wire.py: the message's JSON for subsequent requests.
@@ -221,14 +214,14 @@ class _Content(_Clean):
 
 
 @frozen
-class TextPart(_Clean):
+class TextPart(Clean):
     """A piece of text."""
 
     text: str
 
 
 @frozen
-class _Attachment(_Clean):
+class _Attachment(Clean):
     url: str | None = None
     data: bytes | None = field(default=None, repr=False)
     media_type: str | None = None
@@ -244,7 +237,7 @@ class _Attachment(_Clean):
                 f"{type(self).__name__}: url={url!r:.80} is not an address. For a local file, use "
                 "data=Path(...).read_bytes() and media_type='image/png'"
             )
-        _Clean.__post_init__(self)
+        Clean.__post_init__(self)
 
 
 IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # the formats that models accept
@@ -277,6 +270,7 @@ class Unknown:
 
 Part = TextPart | ImagePart | FilePart | Unknown
 Content = str | Sequence[Part]
+Prompt = str | Sequence[str | Part] | None
 
 
 def text_of(content: Content) -> str:
@@ -290,7 +284,7 @@ def text_of(content: Content) -> str:
 
 
 @frozen
-class Usage(_Clean):
+class Usage(Clean):
     """Token counts of one request, or the sum of several requests. Counts are integers.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
@@ -318,7 +312,7 @@ class Usage(_Clean):
 
 
 @frozen
-class ToolCall(_Clean):
+class ToolCall(Clean):
     """A tool call requested by the model; `arguments` is the JSON text of the model, unchanged.
 
     `parent_id` is the id of the call whose tool made this call, or "" for the model's: see
@@ -333,18 +327,20 @@ class ToolCall(_Clean):
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.arguments), str):
             raise TypeError(f"arguments must be text, such as json.dumps({self.arguments!r:.80})")
-        _Clean.__post_init__(self)
+        Clean.__post_init__(self)
 
     def answer(self, content: Content, **more: Any) -> ToolMessage:
         """Return a result for this call."""
         return ToolMessage(self.id, self.name, content, **more)
 
-    def record_of(self, record: ToolMessage | CallEntry) -> Record:
-        """Return what the log holds for this call's result, or for an entry about this call.
-
-        Overridden by calls that the model doesn't see.
-        """
-        return record
+    def checked(self, result: ToolMessage) -> ToolMessage:
+        """Return the result. Raises ValueError if it belongs to another call."""
+        if result.tool_call_id != self.id:
+            raise ValueError(
+                f"call_tool({self.id!r}) returned a result of {result.tool_call_id!r}: "
+                "make it with call.answer(...)"
+            )
+        return result
 
     @property
     def parsed(self) -> JSON | None:
@@ -357,7 +353,16 @@ class ToolCall(_Clean):
 
 
 @frozen
-class Citation(_Clean):
+class Attempt:
+    """A failed attempt at a request, which may be billed; `text` is what arrived of the reply."""
+
+    usage: Usage | None = None
+    model: str | None = None
+    text: str = ""
+
+
+@frozen
+class Citation(Clean):
     """A source that an answer cites for `text[start:end]` of the message.
 
     start, end: both 0 if the provider reports no position.
@@ -425,13 +430,13 @@ class AssistantMessage(_Content):
     seconds: float | None = field(default=None, compare=False, repr=False)
     citations: tuple[Citation, ...] = ()
     finish_reason: str | None = field(default=None, compare=False, repr=False)
-    attempts: tuple[SideRequest, ...] = field(default=(), compare=False, repr=False)
+    attempts: tuple[Attempt, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null
         object.__setattr__(self, "citations", tuple_of(Citation, self.citations))
         object.__setattr__(self, "tool_calls", tuple_of(ToolCall, self.tool_calls))
-        object.__setattr__(self, "attempts", tuple_of(SideRequest, self.attempts))
+        object.__setattr__(self, "attempts", tuple_of(Attempt, self.attempts))
         _Content.__post_init__(self)
 
 
@@ -457,171 +462,6 @@ class ToolMessage(_Content):
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
-# ---- log entries: events, which are not sent to the model
-
-
-@frozen
-class Mark(_Clean):
-    """A log entry: an event of a run. `at` is Unix time in seconds.
-
-    An entry says itself what it changes: see `apply`. The library's other files define further
-    entries, and so may an application.
-
-    The class name is the "type" of the entry in session files. A class with the same name
-    in another module raises TypeError, because sessions would be loaded with the wrong class.
-    """
-
-    _: KW_ONLY
-    at: float = field(default_factory=time.time)
-
-    def apply(self, conversation: Conversation) -> None:
-        """Update the conversation: states of calls, the view, or the run. By default nothing."""
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        """Return this entry for a changed history, or None if the entry is obsolete.
-
-        Overridden by entries that refer to other records, to update references and remove deleted
-        text after `Log.replace`.
-        """
-        return self
-
-
-@frozen
-class RunStart(Mark):
-    """A run started. `extra` contains the argument `extra` of `run`.
-
-    session, system_prompt, tools: recorded by a session: its name, the prompt, and the tools as
-        [name, description, parameters].
-    workflow_run: id of a durable workflow, which may restart the same run.
-    """
-
-    system_prompt: str = ""
-    tools: Sequence[object] = field(default=(), hash=False, repr=False)
-    workflow_run: str = ""
-    session: str = ""
-
-    def apply(self, conversation: Conversation) -> None:
-        conversation.run = []
-        conversation.stop_reason = ""
-
-
-@frozen
-class RunEnd(Mark):
-    """A run ended. `stop_reason` is that of its Result, "cancelled", or "error".
-
-    `error` contains the type and the first line of the exception, `text` the answer.
-    """
-
-    stop_reason: str
-    error: str = ""
-    text: str = field(default="", compare=False, repr=False)
-
-    def apply(self, conversation: Conversation) -> None:
-        conversation.stop_reason = self.stop_reason
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return replace(self, text="") if self.text in change.deleted_texts else self
-
-
-@frozen
-class CallEntry(Mark):
-    """A log entry about a call, deleted together with the call."""
-
-    call_id: str
-
-    def apply(self, conversation: Conversation) -> None:
-        if state := conversation.states.get(self.call_id):
-            state.entries.append(self)
-            self.apply_to(state)
-
-    def apply_to(self, state: CallState) -> None:
-        """Update the state of the call. By default nothing."""
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.call_id in change.deleted_calls else self
-
-
-@frozen
-class ToolStart(CallEntry):
-    """The function of a call is about to be executed: from this point, effects are possible."""
-
-    def apply_to(self, state: CallState) -> None:
-        state.start, state.state, state.awaits = self, "running", None
-
-
-@frozen
-class Awaits(CallEntry):
-    """The call awaits a result from outside, as calls of `external` tools do: see `Loop.answer`.
-
-    Derived entries await a decision or the answer to a question. The run ends as `stop_reason`, and
-    `agent.pending` lists the call as `presented`.
-    """
-
-    @property
-    def stop_reason(self) -> str:
-        return "needs_answer"
-
-    def presented(self, call: ToolCall) -> ToolCall:
-        """Return the call as `agent.pending` presents it."""
-        return call
-
-    def answered(self, content: object) -> CallEntry | None:
-        """Return the entry for an answer, or None if the answer is the result of the call."""
-        return None
-
-    def apply_to(self, state: CallState) -> None:
-        state.awaits = self
-        state.state = "awaiting_answer"
-
-
-@frozen
-class Reset(Mark):
-    """The following records replace the history; previous records are ignored."""
-
-
-@frozen
-class Fork(Mark):
-    """The start of a fork. Previous requests were billed to the original agent."""
-
-    def apply(self, conversation: Conversation) -> None:
-        conversation.requests = []
-
-
-@frozen
-class RequestEntry(Mark):
-    """A model request without a message in this log, recorded for its usage."""
-
-    _: KW_ONLY
-    usage: Usage | None = None
-    model: str | None = None
-
-    @property
-    def is_request(self) -> bool:
-        """Return whether a request was made."""
-        return True
-
-
-@frozen
-class SideRequest(RequestEntry):
-    """A failed request or attempt, or a request of a sub-agent.
-
-    purpose: the purpose of a failed Request, or "failed attempt" for an attempt at a request.
-    tool_calls: number of calls in a sub-agent's reply.
-    text: the received part of the reply of a failed attempt.
-    """
-
-    purpose: str = ""
-    tool_calls: int = 0
-    text: str = field(default="", compare=False, repr=False)
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return replace(self, text="") if self.text in change.deleted_texts else self
-
-
-Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
-RequestRecord = AssistantMessage | RequestEntry  # records of model requests
-
-
 # ---- how a run ends
 
 
@@ -632,12 +472,11 @@ class Result(Advised, Generic[Value]):
     text: the answer.
     value: the value of a done tool, or of an `output_type`.
     stop_reason: "completed" (a plain answer), "done" (a done tool), "max_iterations",
-        "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external` and
-        `UserQuestion`), "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length":
-        the answer was truncated), or "unknown:WORD" with an unknown stop reason of the provider.
+        "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
+        "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length": the answer was
+        cut off), or "unknown:WORD" with a stop reason that only the provider knows.
     usage: the tokens of this run.
-    pending: calls that await approval or an external result; if there are none, calls without a
-        result, of which `run()` executes the calls that have not started.
+    pending: the calls that wait for a decision or an answer, as `agent.pending`.
     """
 
     text: str = ""
@@ -645,6 +484,11 @@ class Result(Advised, Generic[Value]):
     stop_reason: str = "completed"
     usage: Usage = Usage()
     pending: tuple[ToolCall, ...] = ()
+
+    @property
+    def answered(self) -> bool:
+        """Whether the run ended with an answer."""
+        return self.stop_reason in ("completed", "done", "max_iterations")
 
     def __str__(self) -> str:
         """The answer, or why there's none: "[needs_approval: pay]", "[max_iterations]"."""
@@ -655,9 +499,9 @@ class Result(Advised, Generic[Value]):
 
 
 class Stop(Exception):
-    """Ends the run with a Result. Seams except `record`, mixins and tools may raise this exception.
+    """Ends the run with a Result. Tools may raise it, and so may every seam.
 
-    A call prevented from starting remains open, and `run()` attempts the call again.
+    A call that this keeps from starting stays open: `run()` tries it again.
     """
 
     def __init__(self, reason: str, text: str = "", value: Any = None) -> None:
@@ -668,10 +512,6 @@ class Stop(Exception):
     def result(self) -> Result:
         """Return the Result of the ended run."""
         return Result(self.text, self.value, self.reason)
-
-    def entry(self, call: ToolCall) -> CallEntry | None:
-        """Return a log entry about the call whose tool raised this exception, if there is one."""
-        return None
 
 
 class TaskComplete(Stop):
@@ -687,5 +527,5 @@ class TaskComplete(Stop):
 
 
 # base classes; objects that are written without their type, inside messages
-for kind in (_Content, _Attachment, Mark, CallEntry, RequestEntry, Usage, ToolCall, Citation):
+for kind in (_Content, _Attachment, Usage, ToolCall, Citation):
     del TAGS[tag_of(kind)]

@@ -17,15 +17,26 @@ Defaults stay class attributes, so Python's own inheritance picks the default. A
 copy defaults from base to base, and a composed class would lose some of them.
 """
 
+from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, partial
 from inspect import Parameter, Signature, get_annotations
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    TypeVar,
+    dataclass_transform,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from .messages import UnknownAttribute
+
+AnySettings = TypeVar("AnySettings", bound="Settings")
 
 VALUE_REMEDIES = {  # remedies for values of a wrong type
     "llm": 'pass a chat model, such as llm=ChatOpenAI("gpt-5")',
@@ -129,6 +140,17 @@ def settings_of(settings: Settings) -> dict[str, Any]:
     """The current settings of an object, as keywords of its constructor."""
     cls: type = type(settings)
     return {name: getattr(settings, name) for name in _model(cls).model_fields}
+
+
+def copy_settings(
+    original: AnySettings, cls: type[AnySettings], changes: Mapping[str, Any]
+) -> AnySettings:
+    """Return an object of a class with the settings of another, apart from some changes."""
+    same = {**settings_of(original), **changes}
+    twin = cls(**same)
+    # `__post_init__` may have changed settings, and would change them twice in a copy of a copy
+    vars(twin).update(check_settings(cls, same))
+    return twin
 
 
 @cache

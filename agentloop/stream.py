@@ -1,15 +1,57 @@
-"""The events of a run as an async iterator, returned by `query_stream`.
+"""A run in progress, and the stream of its events that `query_stream` returns.
 
 Copy with: events.py, waiting.py and their imports.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from .events import Event, EventQueue
 from .messages import Advised, Result
 from .waiting import cancel_and_wait, capture
+
+
+class Run:
+    """One run of an agent, from its prompt to its Result.
+
+    system_text: the system prompt of all requests of the run.
+    events: the queue of the stream's reader, if there is one.
+    stopping: whether no further call may start, after an error, a Stop or an interruption.
+    """
+
+    def __init__(self, system_text: str, events: EventQueue | None) -> None:
+        task = asyncio.current_task()
+        assert task  # a coroutine runs in a task
+        if not isinstance(cast(object, system_text), str):
+            raise TypeError(
+                f"system_prompt: the function must return text, not {system_text!r:.80}"
+            )
+        self.task = task
+        self._cancels_before = task.cancelling()
+        self.system_text = system_text
+        self.events = events
+        self.stopping = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the run can go on: it ends with its event loop."""
+        return not self.task.get_loop().is_closed()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run's task was cancelled during the run."""
+        return self.task.cancelling() > self._cancels_before
+
+    def raise_if_cancelled(self) -> None:
+        """Raise CancelledError if the run was cancelled, which a model may have suppressed."""
+        if self.is_cancelled:
+            raise asyncio.CancelledError
+
+    async def wait_if_cancelled(self, seconds: float) -> None:
+        """Wait until a cancelled run has ended, at most this long."""
+        if self.is_cancelled:
+            await asyncio.wait([self.task], timeout=seconds)
 
 
 class EventStream(Advised):

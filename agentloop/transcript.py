@@ -1,49 +1,44 @@
-"""Folds and functions over a log: the rendered messages (the view), and the states of calls.
+"""The log of an agent, and what follows from it: the messages sent to the model, and its calls.
 
 Copy with: content.py and its imports.
 
-The log is append-only, and may contain calls without a result, after an interrupted run or while a
-call awaits approval. The view is computed from the log, and is valid for all providers.
+A log is a list of records that only grows: messages, and log entries (`Mark`) that say what
+happened besides. A run may end at any record, so a log may hold calls that have no result. The
+messages computed from it (the view) are valid for every provider all the same.
+
+An entry says itself what it changes: `Mark.apply` for the conversation, `CallEntry.apply_to` for a
+call. This file defines the entries that the loop records. Each other feature, also one of your
+own, defines its entries in its own file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from secrets import token_hex
-from typing import Literal, Self, TypeGuard, TypeVar
+from threading import RLock
+from typing import Any, Literal, Self, TypeGuard, TypeVar, cast, overload
 
-from .content import clip
+from .content import clip, describe_error
 from .messages import (
+    TAGS,
     AssistantMessage,
-    Awaits,
-    CallEntry,
-    Mark,
+    Clean,
     Message,
-    Record,
-    RequestEntry,
-    RequestRecord,
+    Prompt,
+    Result,
+    Stop,
+    TaskComplete,
     ToolCall,
     ToolMessage,
-    ToolStart,
+    Unknown,
     Usage,
     UserMessage,
+    frozen,
+    tag_of,
 )
-
-Records = Sequence[Record | Message]
-Entry = TypeVar("Entry", bound=CallEntry)
-CallStatus = Literal[
-    "pending",
-    "awaiting_approval",
-    "awaiting_answer",
-    "deferred",
-    "running",
-    "completed",
-    "failed",
-    "denied",
-    "cut_off",
-    "sealed",
-]
+from .waiting import logger, was_cancelled
 
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
 OUTCOME_UNKNOWN = (
@@ -53,21 +48,190 @@ OUTCOME_UNKNOWN = (
 DENIED = "Denied: this call was not allowed and did not run."
 CUT_OFF = "Not run: the reply was truncated. Split the task into smaller calls."
 
-MAX_INNER = 4_000  # maximum characters about the nested calls of a call with an unknown outcome
+MAX_INNER = 4_000  # characters about the nested calls of a call with an unknown outcome
+
+STOP_REASONS = {  # of runs, by those of replies; any other reason becomes "unknown:..."
+    "end": "completed",
+    "tool_calls": "completed",
+    "refused": "refused",
+    "context_overflow": "context_overflow",
+    "length": "limit:length",
+    "pause": "no_progress",
+}
 
 
-# ---- folds
+# ---- log entries, which are not sent to the model
+
+
+@frozen
+class Mark(Clean):
+    """A log entry: something that happened. `at` is Unix time in seconds.
+
+    An entry says itself what it changes: see `apply`. An application may define entries, too.
+
+    The class name is the "type" of the entry in session files, so a class of the same name in
+    another module raises TypeError.
+    """
+
+    _: KW_ONLY
+    at: float = field(default_factory=time.time)
+
+    def apply(self, conversation: Conversation) -> None:
+        """Update the conversation: the calls, the view or the run. By default nothing."""
+
+
+@frozen
+class RunStart(Mark):
+    """A run started. `extra` is what you passed to `run` as `extra`.
+
+    session, system_prompt, tools: recorded by a session: its name, the prompt, and the tools as
+        [name, description, parameters].
+    workflow_run: id of a durable workflow, which may restart the same run.
+    """
+
+    system_prompt: str = ""
+    tools: Sequence[object] = field(default=(), hash=False, repr=False)
+    workflow_run: str = ""
+    session: str = ""
+
+    def apply(self, conversation: Conversation) -> None:
+        conversation.run = []
+        conversation.stop_reason = ""
+
+
+@frozen
+class RunEnd(Mark):
+    """A run ended. `stop_reason` is that of its Result, "cancelled", or "error".
+
+    error: the type of the exception, and the first line of its text.
+    text: the answer.
+    """
+
+    stop_reason: str
+    error: str = ""
+    text: str = field(default="", compare=False, repr=False)
+
+    def apply(self, conversation: Conversation) -> None:
+        conversation.stop_reason = self.stop_reason
+
+
+@frozen
+class Reset(Mark):
+    """A new history starts here; the records before it no longer count."""
+
+
+@frozen
+class Fork(Mark):
+    """A fork starts here. The original agent has paid for the requests before."""
+
+    def apply(self, conversation: Conversation) -> None:
+        conversation.requests = []
+
+
+@frozen
+class CallEntry(Mark):
+    """A log entry about one call."""
+
+    call_id: str
+
+    def apply(self, conversation: Conversation) -> None:
+        if state := conversation.states.get(self.call_id):
+            state.entries.append(self)
+            self.apply_to(state)
+
+    def apply_to(self, state: CallState) -> None:
+        """Update the state of the call. By default nothing."""
+
+
+@frozen
+class ToolStart(CallEntry):
+    """The function of a call is about to run: from here on, it may have effects."""
+
+    def apply_to(self, state: CallState) -> None:
+        state.start, state.status, state.awaits = self, "running", None
+
+
+@frozen
+class Awaits(CallEntry):
+    """The call waits for its result from outside, as calls of `external` tools do.
+
+    Derived entries wait for something else, such as a decision. The run ends as `stop_reason`, and
+    `agent.pending` lists the call as `presented`.
+    """
+
+    @property
+    def stop_reason(self) -> str:
+        return "needs_answer"
+
+    def presented(self, call: ToolCall) -> ToolCall:
+        """Return the call as `agent.pending` shows it."""
+        return call
+
+    def answered(self, content: object) -> CallEntry | None:
+        """Return the entry for an answer, or None if the answer is the result of the call."""
+        return None
+
+    def apply_to(self, state: CallState) -> None:
+        state.awaits, state.status = self, "awaiting_answer"
+
+
+class Asks(Stop):
+    """A tool raises this to wait for something from outside, with what the log then holds."""
+
+    def entry(self, call: ToolCall) -> CallEntry:
+        """Return the log entry about the call of the tool that raised this."""
+        raise NotImplementedError
+
+
+@frozen
+class RequestEntry(Mark):
+    """A model request that left no message in this log, recorded for its usage."""
+
+    _: KW_ONLY
+    usage: Usage | None = None
+    model: str | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether a request was made."""
+        return True
+
+
+@frozen
+class SideRequest(RequestEntry):
+    """A failed request or attempt, or a request of a sub-agent.
+
+    purpose: the purpose of a failed Request, or "failed attempt" for an attempt at a request.
+    tool_calls: number of calls in a sub-agent's reply.
+    text: what arrived of the reply to a failed attempt.
+    """
+
+    purpose: str = ""
+    tool_calls: int = 0
+    text: str = field(default="", compare=False, repr=False)
+
+
+for base in (Mark, CallEntry, RequestEntry):  # never written themselves
+    del TAGS[tag_of(base)]
+
+Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
+Records = Sequence[Record | Message]
+RequestRecord = AssistantMessage | RequestEntry  # records of model requests
+Entry = TypeVar("Entry", bound=CallEntry)
+
+
+# ---- the log, and folds over it
 
 
 class Fold:
-    """An incremental computation over a log that processes every record exactly once.
+    """A computation over a log that sees every record once, so that a late turn costs no more.
 
-    The cost of a turn is therefore independent of the length of the log. `Log.fold` caches folds.
+    Write `take`, and read the fold with `agent.fold(MyFold)`.
     """
 
     def __init__(self, log: Records) -> None:
         self.log = log
-        self.taken = 0  # number of processed records
+        self.taken = 0  # number of records that `take` has seen
 
     def take(self, at: int, record: Record | Message) -> None:
         """Process the record at an index of the log."""
@@ -81,18 +245,86 @@ class Fold:
         return self
 
 
+AnyFold = TypeVar("AnyFold", bound=Fold)
+
+
+class Log(Sequence[Record]):
+    """The records of an agent, as a sequence that only grows. Thread-safe.
+
+    lock: held while a record is appended or a fold is updated.
+    """
+
+    __slots__ = ("_folds", "_records", "lock")
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self.lock = RLock()
+        self._records = [*records]
+        self._folds: dict[object, Fold] = {}
+
+    def append(self, record: Record) -> None:
+        """Append a record. A Reset starts a new history. In a program, call `agent.record`."""
+        with self.lock:
+            if isinstance(record, Reset):
+                self._records, self._folds = [], {}
+            self._records.append(record)
+
+    def rewind(self, length: int) -> None:
+        """Drop the records starting at index `length`, before repeating an attempt at the same run.
+
+        The session file keeps the dropped records. Loading the session omits them only if the next
+        attempt starts with a RunStart of the same `workflow_run`, as `Durable` records it.
+        """
+        with self.lock:
+            if length < len(self._records):
+                self._records, self._folds = self._records[:length], {}
+
+    def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
+        """Return the fold `kind(records, *settings)`, updated with all records.
+
+        Folds are kept, so a call processes only new records. If `take` raises, the next call starts
+        again at the first record. Raises TypeError unless `kind` is a class, because a lambda would
+        be kept forever.
+        """
+        if not isinstance(kind, type):
+            raise TypeError(f"fold() takes a subclass of Fold and its settings, not {kind!r:.80}")
+        with self.lock:
+            fold = self._folds.pop((kind, settings), None)
+            if fold is None:
+                fold = kind(self._records, *settings)
+            fold.catch_up()
+            self._folds[kind, settings] = fold
+        return cast(AnyFold, fold)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return cast(Any, self._records[index])
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._records == [*cast(Sequence[object], other)]
+
+    def __repr__(self) -> str:
+        return f"Log({self._records!r})"
+
+
 class Conversation(Fold):
-    """The rendered messages of a log, the states of its calls, and the model requests.
+    """The messages of a log as the model sees them, the states of its calls, and its requests.
 
-    A log entry updates the conversation itself: see `Mark.apply`.
-
-    states: the CallState of all calls, including nested calls, by call id.
+    states: the CallState of every call, nested calls included, by call id.
     requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
-    withheld: `id(message)` of messages refused by a gate, which the view omits.
+    withheld: `id(message)` of messages that a gate refused, which the view leaves out.
     shown: the messages of the log that the view contains.
-    stop_reason: the stop reason of the newest run; "" for a running or killed run, None without a
-        run.
+    stop_reason: how the newest run ended; "" while it is in progress or if it was killed; None
+        before the first run.
     """
 
     stop_reason: str | None = None
@@ -107,7 +339,7 @@ class Conversation(Fold):
 
     @property
     def messages(self) -> list[Message]:
-        """Return the rendered messages, with placeholder results for calls without a result."""
+        """The messages sent to the model; a call that has no result gets a placeholder."""
         messages = list(self._messages)
         for place in self._open:
             messages[place.index] = place.fill(placeholder_result(place.state))
@@ -115,17 +347,17 @@ class Conversation(Fold):
 
     @property
     def open_calls(self) -> list[CallState]:
-        """Return the model's calls without a result, in call order."""
+        """The model's calls that have no result yet, in call order."""
         states = self.states.values()
         return [state for state in states if state.result is None and not state.call.parent_id]
 
     def state_of(self, call: ToolCall) -> CallState:
-        """Return the state of a call. The log does not contain calls that a mixin has added."""
+        """Return the state of a call. A mixin may have added a call that the log doesn't hold."""
         return self.states.get(call.id) or CallState(call)
 
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, Mark):
-            record.apply(self)
+            self._apply(record)
         elif isinstance(record, AssistantMessage):
             status: CallStatus = "pending" if is_complete(record) else "cut_off"
             for call in record.tool_calls:
@@ -144,7 +376,7 @@ class Conversation(Fold):
         self.show(self.shown)
 
     def show(self, records: Records) -> None:
-        """Render these records instead of the previous records."""
+        """Let the view contain these records instead."""
         self.shown: list[Message] = []
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # ids of the calls in the view
@@ -152,8 +384,15 @@ class Conversation(Fold):
         for record in records:
             self._show(record)
 
+    def _apply(self, entry: Mark) -> None:
+        """Apply an entry. One that raises, from a damaged file for example, has no effect."""
+        try:
+            entry.apply(self)
+        except Exception:
+            logger.exception("a log entry has no effect: %r", entry)
+
     def _show(self, record: Record | Message) -> None:
-        """Add a record to the view, if it is a message that is not withheld."""
+        """Add a record to the view, if it is a message that isn't withheld."""
         if not isinstance(record, Message) or id(record) in self.withheld:
             return
         self.shown.append(record)
@@ -184,51 +423,76 @@ class Conversation(Fold):
 
 @dataclass(slots=True)
 class _Slot:
-    """The position in the view for the result of a call, and the call id in the view."""
+    """The position in the view for the result of a call, and the call's id in the view."""
 
     index: int
     call_id: str
     state: CallState
 
     def fill(self, result: ToolMessage) -> ToolMessage:
-        """Return the result with the call id of the view."""
         if result.tool_call_id == self.call_id:
             return result
         return replace(result, tool_call_id=self.call_id)
 
 
-# ---- the view
+# ---- messages and replies
 
 
 def view(log: Records) -> list[Message]:
-    """Render the messages for the model: after the last Summary, with a result for every call.
+    """Return the messages that the model sees: valid for every provider, whatever the log holds.
 
-    Results follow their calls, in call order; a placeholder result describes the state of a call
-    without a result. Results without a call, duplicate results and empty replies are omitted.
-    Unique ids replace empty and repeated call ids. Equal logs have equal views.
+    After the newest Summary, every call has one result, in call order; a placeholder says what is
+    known about a call that has none. Results that belong to no call, second results and empty
+    replies are left out, and empty or repeated call ids replaced. Equal logs have equal views.
     """
     return Conversation(log).catch_up().messages
 
 
-def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
-    """Return whether the user wrote the message."""
+def is_from_user(record: Record | Message) -> TypeGuard[UserMessage]:
+    """Return whether the user wrote the message, rather than the library or the program."""
     return isinstance(record, UserMessage) and not record.hidden
 
 
 def is_complete(reply: AssistantMessage) -> bool:
-    """Return whether a reply is complete. Calls in an incomplete reply are not executed."""
+    """Return whether a reply is complete. Calls of an incomplete reply don't run."""
     return reply.stop_reason in (None, "end", "tool_calls")
 
 
-def newest_prompt_index(log: Records) -> int:
-    """Return the index of the newest prompt, or len(log).
+def result_of(reply: AssistantMessage) -> Result:
+    """Return the Result of a run that ends with this reply."""
+    reason = reply.stop_reason or "end"
+    return Result(reply.text, stop_reason=STOP_REASONS.get(reason, f"unknown:{reason}"))
 
-    Messages sent during a run are considered only in a log without a prompt.
+
+def check_prompt(prompt: Prompt, messages: Sequence[Message]) -> None:
+    """Raise ValueError for an empty prompt, or if there's no prompt and nothing to continue."""
+    if prompt is None:
+        if not can_continue(messages):
+            raise ValueError(
+                "nothing to continue: no message awaits a reply of the model. "
+                "Give run() a prompt, such as 'Continue.'"
+            )
+    elif not (prompt.strip() if isinstance(prompt, str) else prompt):
+        raise ValueError("the prompt is empty: write the task")
+
+
+def can_continue(messages: Sequence[Message]) -> bool:
+    """Return whether the last message awaits a reply, or is a reply in which the model paused."""
+    if not messages:
+        return False
+    last = messages[-1]
+    return not isinstance(last, AssistantMessage) or last.stop_reason == "pause"
+
+
+def newest_prompt_index(log: Records) -> int:
+    """Return the index of the newest prompt, or len(log) if there's none.
+
+    A message sent during a run counts only if the log holds no prompt.
     """
     prompt = len(log)
     for at in reversed(range(len(log))):
         record = log[at]
-        if is_own(record):
+        if is_from_user(record):
             prompt = at
             if record.origin == "user":
                 break
@@ -238,10 +502,10 @@ def newest_prompt_index(log: Records) -> int:
 def with_unique_ids(
     reply: AssistantMessage, taken: Collection[str], *, new: bool = False
 ) -> AssistantMessage:
-    """Return the reply with unique, non-empty call ids that differ from `taken`.
+    """Return the reply with call ids that aren't empty, and differ from each other and `taken`.
 
-    "call_1", "call_1" -> "call_1", "call_1_2". With new=True, a random id replaces an empty id,
-    otherwise a deterministic id, so that equal logs have equal views.
+    "call_1", "call_1" -> "call_1", "call_1_2". An empty id becomes a random one with new=True, else
+    always the same one, so that equal logs have equal views.
     """
     ids = list[str]()
     for call in reply.tool_calls:
@@ -255,28 +519,40 @@ def with_unique_ids(
     return replace(reply, tool_calls=tuple(calls))
 
 
-# ---- the states of calls
+# ---- calls
+
+CallStatus = Literal[
+    "pending",
+    "awaiting_approval",
+    "awaiting_answer",
+    "deferred",
+    "running",
+    "completed",
+    "failed",
+    "denied",
+    "cut_off",
+    "sealed",
+]
 
 
 @dataclass(slots=True)
 class CallState:
-    """The state of one call in a log.
+    """What a log says about one call.
 
-    state: "deferred" from the request for a later decision until the result that says so;
-        "cut_off" if the reply with the call was incomplete, so that the call was never executed;
-        "sealed" if the run ended before the call, or if the call had started and may not start
-        again.
+    status: "deferred" from the request for a later decision until the result that says so;
+        "cut_off" if the call's reply was incomplete, so that it never ran; "sealed" if the run
+        ended before the call, or if it had started and may not start again.
     start: `start.at` is the Unix time of the start.
     result: None while the call is open. `result.seconds` is the duration, if known.
-    inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those without a result
-        are closed together with this call.
+    inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those that have no
+        result end with this call.
     reason: why the call was denied.
-    awaits: the entry that describes what the call awaits from outside, if anything.
+    awaits: the entry that says what the call waits for, if anything.
     entries: the log entries about the call. `state.newest(Decision)` returns the decision.
     """
 
     call: ToolCall
-    state: CallStatus = "pending"
+    status: CallStatus = "pending"
     start: ToolStart | None = None
     result: ToolMessage | None = None
     inner: tuple[CallState, ...] = ()
@@ -286,7 +562,7 @@ class CallState:
 
     @property
     def presented(self) -> ToolCall:
-        """Return the call as `agent.pending` presents it."""
+        """The call as `agent.pending` shows it."""
         return self.awaits.presented(self.call) if self.awaits else self.call
 
     def newest(self, kind: type[Entry]) -> Entry | None:
@@ -298,35 +574,66 @@ class CallState:
 
     @property
     def waits(self) -> bool:
-        """Return whether the call may still start."""
-        return self.state in ("pending", "awaiting_approval", "awaiting_answer", "deferred")
+        """Whether the call may still start."""
+        return self.status in ("pending", "awaiting_approval", "awaiting_answer", "deferred")
 
     @property
     def waiting_inside(self) -> list[CallState]:
-        """Return the nested calls, at any depth, that may still start."""
+        """The nested calls, at any depth, that may still start."""
         waiting = list[CallState]()
         for inner in self.inner:
             waiting += [inner] if inner.waits else inner.waiting_inside
         return waiting
 
     def end(self, result: ToolMessage) -> None:
-        """Record the result of this call. A started call is never "denied"."""
+        """Give the call its result. A started call is never "denied"."""
         self.result, self.awaits = result, None
-        inner_ends = self.state != "deferred"  # the result says that the outcome follows
+        inner_ends = self.status != "deferred"  # the result says that the outcome follows
         if result.origin == "tool" or (result.origin == "denied" and self.start):
-            self.state = "failed" if result.is_error else "completed"
+            self.status = "failed" if result.is_error else "completed"
         else:
-            self.state = result.origin
+            self.status = result.origin
         for inner in self.inner:
             if inner_ends and inner.result is None:
                 inner.end(placeholder_result(inner))
 
 
+def calls_to_resume(
+    conversation: Conversation, resumable: Collection[str]
+) -> tuple[list[ToolCall], list[CallState]]:
+    """Return the open calls that may run, and those that may not run again.
+
+    A started call may have had effects, and runs again only if its tool is in `resumable`. If it
+    isn't, the nested calls that wait for something from outside may still run.
+    """
+    runnable: list[ToolCall] = []
+    ended: list[CallState] = []
+    for state in conversation.open_calls:
+        if state.waits or (state.status == "running" and state.call.name in resumable):
+            runnable.append(state.call)
+        else:
+            ended.append(state)
+            waiting = state.waiting_inside
+            runnable += [each.call for each in waiting if each.start or each.newest(Awaits)]
+    return runnable, ended
+
+
+def waiting_state(conversation: Conversation, call_id: str) -> CallState:
+    """Return the state of a call that may still start. Raises ValueError for any other call."""
+    state = conversation.states.get(call_id)
+    if state is None:
+        raise ValueError(f"unknown call {call_id!r}: agent.pending lists the pending calls")
+    if not state.waits:
+        reason = f" ({state.result.text})" if state.status == "sealed" and state.result else ""
+        raise ValueError(f"the call {call_id!r} is not pending: it is {state.status}{reason}")
+    return state
+
+
 def placeholder_result(state: CallState) -> ToolMessage:
-    """Return a placeholder result that describes the state of a call without a result."""
-    if state.state == "denied":
+    """Return a result that tells the model what is known about a call that has none."""
+    if state.status == "denied":
         return denied(state, state.reason)
-    if state.state == "cut_off":
+    if state.status == "cut_off":
         return state.call.answer(CUT_OFF, is_error=True, origin="cut_off")
     text = with_calls_made(state, OUTCOME_UNKNOWN if state.start else NEVER_STARTED)
     return state.call.answer(text, is_error=True, origin="sealed")
@@ -340,8 +647,18 @@ def with_calls_made(state: CallState, text: str) -> str:
     return f"{text} It made these calls:\n{clip(made, MAX_INNER)}"
 
 
+def result_of_failure(state: CallState, error: BaseException) -> ToolMessage | None:
+    """Return the result of a call that ends the run, or None if the call stays open."""
+    if was_cancelled(error):
+        return None
+    if not isinstance(error, Stop):
+        return state.call.answer(describe_error(error), is_error=True)
+    if isinstance(error, TaskComplete) or not (state.waits or state.waiting_inside):
+        return state.call.answer(error.text)
+    return None
+
+
 def describe_inner(state: CallState) -> str:
-    """Describe a nested call and its result as text."""
     result = state.result or placeholder_result(state)
     return f"{state.call.name}({state.call.arguments}): {result.text}"
 
@@ -352,6 +669,33 @@ def denied(state: CallState, reason: str) -> ToolMessage:
         text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
         return state.call.answer(text, is_error=True, origin="sealed")
     return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
+
+
+def closed(records: Sequence[Record]) -> list[Record]:
+    """Return the records, and a placeholder result for each call that has none."""
+    conversation = Conversation(records).catch_up()
+    return [*records, *map(placeholder_result, conversation.open_calls)]
+
+
+@frozen
+class RoutedCall(ToolCall):
+    """A call that decides itself how the log holds what happens to it.
+
+    Nested calls and calls of sub-agents aren't calls of this log's model, and the result of a call
+    that a reviewer has edited says so.
+    """
+
+    def record_of(self, record: ToolMessage | CallEntry) -> Record:
+        """Return what the log holds for this call's result, or for an entry about this call."""
+        raise NotImplementedError
+
+
+del TAGS[tag_of(RoutedCall)]  # never a record
+
+
+def record_of(call: ToolCall, record: ToolMessage | CallEntry) -> Record:
+    """Return what the log holds for a call's result, or for an entry about the call."""
+    return call.record_of(record) if isinstance(call, RoutedCall) else record
 
 
 # ---- requests and their tokens
@@ -365,6 +709,6 @@ def is_request(record: object) -> TypeGuard[RequestRecord]:
 
 
 def usage_of(records: Iterable[object]) -> Usage:
-    """Return the total usage of the model requests in some records."""
+    """Return the sum of the tokens of the model requests among some records."""
     requests = filter(is_request, records)
     return sum((request.usage for request in requests if request.usage), Usage())

@@ -27,9 +27,7 @@ Ask Decision
     it is in agentloop.common.review
 InnerCall InnerResult
     it is in agentloop.common.nested
-HistoryChange
-    it is in agentloop.history_change
-Awaits JSON Reset RunEnd ToolChoice Unknown frozen text_of
+JSON Prompt ToolChoice Unknown frozen text_of
     it is in agentloop.messages
 Approval Rule plain_arguments
     it is in agentloop.mixins.approval
@@ -69,7 +67,7 @@ Todo TodoList
     it is in agentloop.toolkits.todo
 FunctionTool by_name find_tool
     it is in agentloop.tools
-CallState Conversation Fold Records
+Awaits CallEntry CallState Conversation Fold Log Records Reset RunEnd
     it is in agentloop.transcript
 cancel_and_wait wait_for
     it is in agentloop.waiting

@@ -57,7 +57,7 @@ async def gather_bounded(
     return [task.result() for task in tasks if not task.cancelled()]
 
 
-async def wait_for(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
+async def wait_for(work: Awaitable[T], seconds: float | None, *, grace: float) -> T:
     """Return the result of `work`, or raise TimeoutError after `seconds`.
 
     If the work finishes during its cancellation, its result is returned, and the cancellation is

@@ -19,6 +19,12 @@ async def read(n: int) -> str:
     return f"{n} " + words(375)
 
 
+def record_all(agent, records):
+    """Record an earlier history in an agent."""
+    for record in records:
+        agent.record(record)
+
+
 def raises(*_):
     raise ToolError("broken")
 

@@ -11,8 +11,13 @@ from ..common.nested import InnerCall, InnerResult
 from ..common.records import from_dict
 from ..common.subagents import SubAgentRecord
 from ..events import events_of
-from ..messages import Record, RunEnd, RunStart, SideRequest
-from ..transcript import is_own
+from ..transcript import (
+    Record,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    is_from_user,
+)
 from .terminal import BOLD, DIM, RED, Terminal, plain
 from .view import logs_of, path_of
 
@@ -73,7 +78,7 @@ class Replay:
     def take(self, record: Record) -> None:
         """Print a record."""
         match record:
-            case UserMessage() if is_own(record):
+            case UserMessage() if is_from_user(record):
                 self.terminal.say(f"\n> {record.text}", BOLD)
             case UserMessage():
                 self.terminal.say(f"\n({record.text})", DIM)

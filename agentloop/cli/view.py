@@ -22,9 +22,9 @@ from ..common.model_info import CacheRules
 from ..common.prices import cost_of, genai_price
 from ..common.records import to_dict
 from ..common.store import SESSION_NAME, load_log, read_lines, session_path
-from ..messages import JSON, Record, RunEnd, Unknown
+from ..messages import JSON, Unknown
 from ..mixins.ephemeral import Pruning, placeholder
-from ..transcript import Conversation, is_request
+from ..transcript import Conversation, Record, RunEnd, is_request
 from .terminal import plain, safe
 
 WARNING = "The page contains the complete session: be careful when sharing it."

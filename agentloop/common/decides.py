@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ..loop import Loop
-from ..run import can_continue
-from ..transcript import CallState
+from ..transcript import CallState, can_continue
 
 DECIDED = "A call that awaited approval was decided."
 

@@ -1,6 +1,6 @@
 """One line for each record of a run, for `logging` at level DEBUG.
 
-Copy with: messages.py and its imports.
+Copy with: transcript.py and its imports.
 
     logging.basicConfig(level=logging.DEBUG)
 
@@ -9,7 +9,8 @@ A line has names, numbers and seconds, but no texts: what a model reads and writ
 
 from __future__ import annotations
 
-from ..messages import AssistantMessage, CallEntry, ToolMessage, UserMessage
+from ..messages import AssistantMessage, ToolMessage, UserMessage
+from ..transcript import CallEntry
 
 
 def describe(record: object) -> str:

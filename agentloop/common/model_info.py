@@ -14,8 +14,8 @@ model can define the same attributes:
 
 from dataclasses import field
 
-from ..loop import ChatModel
 from ..messages import frozen
+from ..model import ChatModel
 
 
 @frozen

@@ -1,27 +1,17 @@
 """The records of nested calls, which a tool makes with `agent.call`: see mixins/nested_calls.py.
 
-Copy with: history_change.py and its imports.
+Copy with: transcript.py and its imports.
 """
 
 from __future__ import annotations
 
-from ..history_change import HistoryChange
-from ..messages import (
-    TAGS,
-    CallEntry,
-    Mark,
-    Record,
-    ToolCall,
-    ToolMessage,
-    frozen,
-    tag_of,
-)
-from ..transcript import CallState, Conversation
+from ..messages import TAGS, ToolMessage, frozen, tag_of
+from ..transcript import CallEntry, CallState, Conversation, Record, RoutedCall
 
 
 @frozen
-class NestedCall(ToolCall):
-    """A call of a tool by another tool. The model does not see the result."""
+class NestedCall(RoutedCall):
+    """A call of a tool by another tool. The model doesn't see the result."""
 
     def record_of(self, record: ToolMessage | CallEntry) -> Record:
         return InnerResult(self.id, record) if isinstance(record, ToolMessage) else record
@@ -32,7 +22,7 @@ del TAGS[tag_of(NestedCall)]  # never a record
 
 @frozen
 class InnerCall(CallEntry):
-    """A tool called another tool of its agent, during the call `parent_id`: see `Loop.call`."""
+    """A tool called another tool of its agent, during the call `parent_id`: see `NestedCalls`."""
 
     parent_id: str
     name: str
@@ -40,7 +30,7 @@ class InnerCall(CallEntry):
 
     @property
     def call(self) -> NestedCall:
-        """Return the call."""
+        """The call, which the model doesn't see."""
         return NestedCall(self.call_id, self.name, self.arguments, self.parent_id)
 
     def apply(self, conversation: Conversation) -> None:
@@ -58,7 +48,3 @@ class InnerResult(CallEntry):
 
     def apply_to(self, state: CallState) -> None:
         state.end(self.result)
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        is_deleted = self.result.text in change.deleted_texts
-        return None if is_deleted else CallEntry.after_change(self, change)

@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ..loop import Loop
-from ..messages import RequestRecord, Usage
+from ..messages import Usage
+from ..transcript import RequestRecord
 
 # hosts without charge: this machine, private networks, names without a dot
 LOCAL = r"https?://((127|10|192\.168|172\.(1[6-9]|2\d|3[01]))\.[\d.]+|\[::1\]|[\w-]+)(:\d+)?/"

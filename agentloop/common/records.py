@@ -1,6 +1,6 @@
 """Serialization of records as JSON lines: `dump_record` and `load_record`.
 
-Copy with: messages.py and its imports.
+Copy with: transcript.py and its imports.
 
 A saved log consists of such lines. Unknown fields and record types survive the round trip.
 """
@@ -19,20 +19,15 @@ from ..messages import (
     TAGS,
     Citation,
     Message,
-    Record,
-    SideRequest,
     ToolCall,
     Unknown,
     Usage,
     tag_of,
 )
+from ..transcript import Record
 
 MESSAGES = get_args(Message)
-NESTED = {  # by the type of a field
-    tuple[ToolCall, ...]: ToolCall,
-    tuple[Citation, ...]: Citation,
-    tuple[SideRequest, ...]: SideRequest,
-}
+NESTED = {tuple[ToolCall, ...]: ToolCall, tuple[Citation, ...]: Citation}  # by the type of a field
 
 
 def to_dict(value: object) -> Any:

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 
-from ..messages import Mark, Message, Record, ToolStart, Unknown
-from ..transcript import CallState, Conversation, placeholder_result
+from ..messages import Message, Unknown
+from ..transcript import CallState, Conversation, Mark, Record, ToolStart, placeholder_result
 
 REDACTED = Unknown({"type": "left_out"})
 

@@ -25,26 +25,15 @@ from pydantic_core import to_json
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import (
-    TAGS,
-    Awaits,
-    CallEntry,
-    Record,
-    Stop,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    frozen,
-    tag_of,
-)
-from ..transcript import CallState
+from ..messages import TAGS, TextPart, ToolCall, ToolMessage, frozen, tag_of
+from ..transcript import Asks, Awaits, CallEntry, CallState, Record, RoutedCall, record_of
 from .subagents import find_tool_of
 
 EDITED = "A reviewer changed the arguments of this call to {}. The result:"
 BY_RULE = "rule"  # a rule allows a call that awaited approval
 
 
-class NeedsApproval(Stop):
+class NeedsApproval(Asks):
     """A tool raises this exception to ask for approval, with the reason as its text."""
 
     def __init__(self, reason: str = "") -> None:
@@ -101,7 +90,7 @@ class Ask(Awaits):
         raise ValueError(f"call {self.call_id!r} requires approval: use agent.decide()")
 
     def apply_to(self, state: CallState) -> None:
-        state.awaits, state.state = self, "awaiting_approval"
+        state.awaits, state.status = self, "awaiting_approval"
         if self.by_tool:
             state.start = None
 
@@ -126,9 +115,9 @@ class Decision(CallEntry):
         if self.arguments:
             state.call = edited(state.call, self.arguments)
         if self.allowed:
-            state.state = "pending"
+            state.status = "pending"
         else:  # started calls may have had effects
-            state.state = "sealed" if state.start else "denied"
+            state.status = "sealed" if state.start else "denied"
 
 
 def decision_of(
@@ -172,13 +161,13 @@ def decide_call(
 
 def record_decision(agent: Loop, state: CallState, decision: Decision) -> None:
     """Record a decision, and the result of a call that a reviewer has answered."""
-    agent.record(state.call.record_of(decision))
+    agent.record(record_of(state.call, decision))
     if decision.is_response and state.result is None:
-        agent.add(state.call.record_of(state.call.answer(decision.reason)))
+        agent.add(record_of(state.call, state.call.answer(decision.reason)))
 
 
 @frozen
-class EditedCall(ToolCall):
+class EditedCall(RoutedCall):
     """A call whose arguments a reviewer changed, which its result tells the model."""
 
     def record_of(self, record: ToolMessage | CallEntry) -> Record:

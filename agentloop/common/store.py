@@ -21,7 +21,8 @@ from threading import RLock
 from weakref import WeakSet
 
 from ..errors import SessionLocked
-from ..messages import Record, Reset, RunStart, Unknown
+from ..messages import Unknown
+from ..transcript import Record, Reset, RunStart
 from ..waiting import logger
 from .records import dump_record, load_record
 

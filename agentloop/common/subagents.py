@@ -8,28 +8,24 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Any, Literal
 
-from ..history_change import HistoryChange
 from ..loop import Loop
-from ..messages import (
-    JSON,
-    TAGS,
-    AssistantMessage,
-    CallEntry,
-    Mark,
-    Record,
-    ToolCall,
-    ToolMessage,
-    frozen,
-    tag_of,
-)
+from ..messages import JSON, TAGS, AssistantMessage, ToolCall, ToolMessage, frozen, tag_of
 from ..tools import FunctionTool, Tool, by_name
-from ..transcript import CallState, Conversation, is_complete
+from ..transcript import (
+    CallEntry,
+    CallState,
+    Conversation,
+    Record,
+    RoutedCall,
+    is_complete,
+    record_of,
+)
 from .nested import InnerCall
 from .records import from_dict, to_dict
 
 
 @frozen
-class SubAgentCall(ToolCall):
+class SubAgentCall(RoutedCall):
     """A sub-agent's call, as its parent's log presents it.
 
     `id` is unique in the parent's log: "a/b" is the call "b" of the sub-agent that the call "a"
@@ -46,11 +42,11 @@ class SubAgentCall(ToolCall):
 
     def record_of(self, record: ToolMessage | CallEntry) -> Record:
         if isinstance(record, ToolMessage):
-            inside = self.own.record_of(replace(record, tool_call_id=self.own.id))
+            inside = record_of(self.own, replace(record, tool_call_id=self.own.id))
         else:
-            inside = self.own.record_of(replace(record, call_id=self.own.id))
+            inside = record_of(self.own, replace(record, call_id=self.own.id))
         report = SubAgentRecord(self.runner.id, self.agent, to_dict(inside))
-        return self.runner.record_of(report)
+        return record_of(self.runner, report)
 
 
 del TAGS[tag_of(SubAgentCall)]  # never a record
@@ -77,14 +73,14 @@ class SubAgentRecord(CallEntry):
             return
         record = from_dict(self.record)
         about = conversation.states.get(self._id_here(id_of_call(record)))
-        is_over = runner.result and runner.state not in ("running", "pending")
+        is_over = runner.result and runner.status not in ("running", "pending")
         if is_over and not (about and about.waits):  # the calls of a deferred call still wait
             return
-        runner.state = "pending"
+        runner.status = "pending"
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:
                 state = self._add_call(conversation, call, runner, runner)
-                state.state = "pending" if is_complete(record) else "cut_off"
+                state.status = "pending" if is_complete(record) else "cut_off"
         elif isinstance(record, InnerCall):
             if parent := conversation.states.get(self._id_here(record.parent_id)):
                 self._add_call(conversation, record.call, parent, runner)
@@ -110,10 +106,6 @@ class SubAgentRecord(CallEntry):
         conversation.states[call_id] = state = CallState(presented)
         parent.inner += (state,)
         return state
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        texts = {str(self.record.get(name)) for name in ("content", "text")}
-        return None if texts & change.deleted_texts else CallEntry.after_change(self, change)
 
 
 def id_of_call(record: Record) -> str:

@@ -1,15 +1,19 @@
 """The record of a summary, and what the view contains after it: see mixins/compaction.py.
 
-Copy with: history_change.py and its imports.
+Copy with: transcript.py and its imports.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ..history_change import HistoryChange
-from ..messages import Mark, Message, Record, RequestEntry, UserMessage, frozen
-from ..transcript import Conversation, Records, is_own, newest_prompt_index
+from ..messages import Message, UserMessage, frozen
+from ..transcript import (
+    Conversation,
+    Record,
+    Records,
+    RequestEntry,
+    is_from_user,
+    newest_prompt_index,
+)
 
 SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
@@ -31,9 +35,6 @@ class Summary(RequestEntry):
     def apply(self, conversation: Conversation) -> None:
         conversation.show(summarized(conversation.log[: conversation.taken], self))
 
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return replace(self, kept_from=change.position(self.kept_from))
-
 
 def summarized(log: Records, summary: Summary) -> list[Record | Message]:
     """Return the records that the view contains after a Summary at the end of a log.
@@ -42,7 +43,7 @@ def summarized(log: Records, summary: Summary) -> list[Record | Message]:
     and the records since `kept_from`.
     """
     prompt = newest_prompt_index(log)
-    own = [at for at, record in enumerate(log[: summary.kept_from]) if is_own(record)]
+    own = [at for at, record in enumerate(log[: summary.kept_from]) if is_from_user(record)]
     first_task = [log[at] for at in own[:1]]
     message = UserMessage(SUMMARY_INTRO + summary.content, "summary")
     since_prompt = [log[at] for at in own[1:] if at >= prompt]

@@ -48,24 +48,30 @@ from ..common.review import (
 )
 from ..common.subagents import RunsBelow
 from ..errors import ToolError
-from ..loop import Request
 from ..messages import (
     JSON,
     AssistantMessage,
-    CallEntry,
-    Fork,
-    Mark,
     Result,
     Stop,
     ToolCall,
     ToolMessage,
-    ToolStart,
     UserMessage,
     frozen,
 )
-from ..run import can_continue
+from ..model import Request
 from ..tools import FunctionTool, Tool, find_tool
-from ..transcript import CallState, Fold, Records, placeholder_result
+from ..transcript import (
+    CallEntry,
+    CallState,
+    Fold,
+    Fork,
+    Mark,
+    Records,
+    ToolStart,
+    can_continue,
+    placeholder_result,
+    record_of,
+)
 from ..waiting import call_function, logger, wait_for
 
 # Text that "*" may match in an "allow" rule: no shell metacharacters (which could start a second
@@ -133,7 +139,7 @@ class Deferred(CallEntry):
     """A call awaits approval while the conversation continues: see `Approval.deferred`."""
 
     def apply_to(self, state: CallState) -> None:
-        state.state = "deferred"
+        state.status = "deferred"
         for waiting in undecided(state):
             waiting.awaits = None
 
@@ -240,9 +246,9 @@ class Approval(Gate):
         if call_id not in [call.id for call in self.deferred]:
             return super().state_to_decide(call_id)
         state = self.conversation.states[call_id]
-        if state.state == "deferred":  # the run ended between both records
+        if state.status == "deferred":  # the run ended between both records
             result = state.call.answer(DEFERRED, is_error=True)
-            self.record(state.call.record_of(result))
+            self.record(record_of(state.call, result))
         return state
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
@@ -289,14 +295,14 @@ class Approval(Gate):
         A call that has started before, in a process that was killed, does not run again.
         """
         resumes = any(tool.resumes for tool in self.toolset() if tool.name == state.call.name)
-        if state.state == "pending" or (state.state == "running" and resumes and state.inner):
+        if state.status == "pending" or (state.status == "running" and resumes and state.inner):
             await self.call_tools([asked(state)])
         state = self.conversation.states[state.call.id]
         result = state.result
         decision = state.newest(Decision)
         if decision and decision.is_response:
             result = state.call.answer(decision.reason)
-        elif state.state == "running" or (decision and not decision.allowed):
+        elif state.status == "running" or (decision and not decision.allowed):
             result = placeholder_result(state)
         if result and not state.waits and not undecided(state):
             text = f"{state.call.name}({asked(state).arguments}): {result.text}"
@@ -337,11 +343,11 @@ class Approval(Gate):
                     record_decision(self, inner, decision)
                 state = self.conversation.state_of(state.call)
                 if state.result is None and not state.waits:
-                    self.add(state.call.record_of(placeholder_result(state)))
+                    self.add(record_of(state.call, placeholder_result(state)))
         elif self.defer_approval and not isinstance(self, RunsBelow):
             for state in asking:
                 self.record(Deferred(state.call.id))
-                self.add(state.call.record_of(state.call.answer(DEFERRED, is_error=True)))
+                self.add(record_of(state.call, state.call.answer(DEFERRED, is_error=True)))
         else:
             raise stop
 
@@ -378,7 +384,7 @@ class Approval(Gate):
         call, agent = judgment.call, judgment.agent
         state = agent.conversation.state_of(call)
         decision = state.newest(Decision)
-        if decision and asked(state) == call and state.state in ("pending", "denied"):
+        if decision and asked(state) == call and state.status in ("pending", "denied"):
             return decided(judgment, decision)  # not requested again, and not started, since
         if self.fold(Consent).allows(tool, arguments):
             return replace(judgment, verdict=Verdict.ALLOW, waits=False)
@@ -399,7 +405,7 @@ class Approval(Gate):
         assert self.approval_callback
         work = call_function(self.approval_callback, call, reason)
         try:
-            answer = await wait_for(self.approval_timeout, work, grace=0)
+            answer = await wait_for(work, self.approval_timeout, grace=0)
         except TypeError as error:
             error.add_note("call.arguments is the JSON text of the model; call.parsed is a dict")
             raise

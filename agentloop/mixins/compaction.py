@@ -32,18 +32,23 @@ from ..common.tokens import context_window, count_tokens, message_tokens, tool_t
 from ..content import clip, describe_error
 from ..errors import ContextWindowExceeded
 from ..events import CompactionEvent, OverBudgetEvent
-from ..loop import ChatModel, Request
 from ..messages import (
     AssistantMessage,
     Message,
-    Record,
-    SideRequest,
     Stop,
     ToolMessage,
     UserMessage,
 )
+from ..model import ChatModel, Request
 from ..settings import Settings
-from ..transcript import Fold, Records, is_complete, is_own
+from ..transcript import (
+    Fold,
+    Record,
+    Records,
+    SideRequest,
+    is_complete,
+    is_from_user,
+)
 from ..waiting import logger
 
 SUMMARY_PROMPT = (
@@ -165,7 +170,7 @@ class Compaction(HidesText):
         during a run.
         """
         self.refuse_if_busy()
-        request = Request(await self.context(), self._snapshot_tools())
+        request = Request(await self.context(), self.turn_tools())
         return await self._summarize(request) is not None
 
     async def _make_room(self, request: Request, config: CompactionConfig) -> Request:
@@ -352,7 +357,7 @@ class CutPoints(Fold):
             self.cut_points.append(self._turn)
         if isinstance(record, AssistantMessage | ToolMessage):
             self._turn = at + 1
-        elif is_own(record):
+        elif is_from_user(record):
             # a prompt: messages since the previous prompt need not be preserved
             if record.origin == "user":
                 self._verbatim = self._verbatim[:1]

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..common.prices import Priced, cost_of
-from ..messages import RequestRecord, Usage
-from ..transcript import is_request, usage_of
+from ..messages import Usage
+from ..transcript import RequestRecord, is_request, usage_of
 
 
 class Bill(NamedTuple):

@@ -1,6 +1,6 @@
 """Runs that end only with a done tool, and answers of a given type.
 
-Copy with: the core.
+Copy with: the core, common/nudge.py.
 
     agent = Agent(llm=llm, tools=[read], require_done_tool=True)
     agent = Agent(llm=llm, output_type=list[str])        # result.value is a list of texts
@@ -27,11 +27,12 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic_core import from_json
 
+from ..common.nudge import nudge
 from ..content import as_text
 from ..errors import ToolError
-from ..loop import ChatModel, Loop, Request
-from ..messages import JSON, AssistantMessage, Result, TaskComplete
-from ..run import Prompt
+from ..loop import Loop
+from ..messages import JSON, AssistantMessage, Prompt, Result, TaskComplete
+from ..model import ChatModel, Request
 from ..tools import FunctionTool, Tool
 
 Wanted = TypeVar("Wanted")
@@ -111,12 +112,12 @@ class DoneTool(Loop):
             try:
                 return replace(answer, value=parse_answer(answer.text, self._type))
             except ToolError as error:
-                self.nudge(NOT_VALID.format(error))
+                nudge(self, NOT_VALID.format(error))
                 return None
         if answer.stop_reason == "done" or not self.require_done_tool:
             return answer
         names = " or ".join(done_names(self.toolset()))
-        self.nudge(self.done_nudge.replace("{tool}", names))
+        nudge(self, self.done_nudge.replace("{tool}", names))
         return None
 
 

@@ -45,18 +45,16 @@ from zlib import crc32
 from ..common.records import dump_record, load_record
 from ..common.store import without_attempt
 from ..events import Event
-from ..loop import Loop, Request
+from ..loop import Loop
 from ..messages import (
     AssistantMessage,
-    Record,
     Result,
-    RunStart,
     Stop,
     ToolCall,
     ToolMessage,
-    ToolStart,
 )
-from ..transcript import OUTCOME_UNKNOWN
+from ..model import Request
+from ..transcript import OUTCOME_UNKNOWN, Record, RunStart, ToolStart
 
 # Inside a step: the agent that executes the step, and the list that collects the agent's records.
 _recording = ContextVar[tuple[Loop, list[Record | Stop]] | None]("recording", default=None)

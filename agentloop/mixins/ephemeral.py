@@ -30,9 +30,14 @@ from ..common.model_info import CacheRules, cache_rules
 from ..common.summary import Summary
 from ..common.tokens import message_tokens
 from ..events import PruneEvent
-from ..messages import AssistantMessage, Message, Record, ToolMessage, Usage
+from ..messages import (
+    AssistantMessage,
+    Message,
+    ToolMessage,
+    Usage,
+)
 from ..tools import by_name
-from ..transcript import Fold, Records
+from ..transcript import Fold, Record, Records
 
 MOST_LOST = 0.1  # maximum additional cost of all cuts, as a share of the cost without cuts
 PLACEHOLDER_TOKENS = 35  # estimated tokens of a placeholder

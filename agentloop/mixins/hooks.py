@@ -1,7 +1,7 @@
 """Hooks: functions that run before and after prompts, model requests, tools and results.
 
-Copy with: the core, common/decides.py, common/gate.py, common/nested.py, common/records.py,
-common/review.py, common/subagents.py, common/summary.py.
+Copy with: the core, common/decides.py, common/gate.py, common/nested.py, common/nudge.py,
+common/records.py, common/review.py, common/subagents.py, common/summary.py.
 
     class MyAgent(Hooks, Approval, Agent): ...             # in any order
 
@@ -36,7 +36,6 @@ import re
 from asyncio import CancelledError
 from collections.abc import Sequence, Set
 from copy import deepcopy
-from dataclasses import replace
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -44,26 +43,23 @@ from pydantic import BaseModel, PositiveFloat, dataclasses
 from pydantic_core import from_json, to_json
 
 from ..common.gate import Gate, Judgment, Verdict
+from ..common.nudge import nudge
 from ..common.subagents import FiresHooks
 from ..common.summary import Summary
 from ..content import clip
 from ..depends import Function
-from ..history_change import HistoryChange
-from ..loop import Loop, Request
 from ..messages import (
     JSON,
     AssistantMessage,
-    Mark,
     Message,
-    Record,
     Result,
-    RunStart,
     Stop,
     ToolCall,
     UserMessage,
     frozen,
 )
-from ..transcript import Conversation, Fold, is_own
+from ..model import Request
+from ..transcript import Conversation, Fold, Mark, Record, RunStart, is_from_user
 from ..waiting import call_function, logger, wait_for, was_cancelled
 
 HookEvent = Literal[
@@ -163,12 +159,6 @@ class Withheld(Mark):
     def apply(self, conversation: Conversation) -> None:
         for message in conversation.log[self.index : self.index + 1]:  # none in a damaged session
             conversation.withhold(message)
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        message = change.old[self.index]
-        if not any(record is message for record in change.new):
-            return None
-        return replace(self, index=change.position(self.index))
 
 
 class Hooks(Gate, FiresHooks):
@@ -281,7 +271,7 @@ class Hooks(Gate, FiresHooks):
             }
             verdict, reason = await self.fire_hooks("Stop", data)
             if verdict == Verdict.DENY:
-                self.nudge(reason or "Continue.")
+                nudge(self, reason or "Continue.")
                 return None
         return answer
 
@@ -304,7 +294,7 @@ class HookHistory(Fold):
 
     def take(self, at: int, record: Record | Message) -> None:
         match record:
-            case UserMessage() if is_own(record):
+            case UserMessage() if is_from_user(record):
                 self.waiting += ((at, record),)
             case RunStart():
                 self.stop = False
@@ -353,7 +343,7 @@ async def run_hook(hook: Hook, data: JSON) -> HookResult:
     try:
         output = None
         if is_matched(hook, data):
-            output = await wait_for(hook.timeout, call_function(hook.function, own), grace=0)
+            output = await wait_for(call_function(hook.function, own), hook.timeout, grace=0)
         changed: object = own.get("tool_input")
         if changed is None:  # removed by the function
             changed = before

@@ -25,22 +25,28 @@ from pydantic import PositiveFloat, PositiveInt
 from ..common.nested import InnerCall, InnerResult
 from ..common.prices import Priced, PriceOf, cost_of
 from ..common.summary import Summary
-from ..loop import Request
 from ..messages import (
     AssistantMessage,
-    Fork,
     Message,
-    Record,
-    RequestRecord,
     Result,
-    RunStart,
-    SideRequest,
     Stop,
     ToolCall,
     ToolMessage,
     Usage,
 )
-from ..transcript import Fold, Records, is_request, placeholder_result
+from ..model import Request
+from ..transcript import (
+    Fold,
+    Fork,
+    Record,
+    Records,
+    RequestRecord,
+    RunStart,
+    SideRequest,
+    is_request,
+    placeholder_result,
+    record_of,
+)
 from ..waiting import T, is_cancelled, wait_for
 
 NOT_RUN = "Not run: the limit of {} is reached. If the run continues, repeat the call if needed."
@@ -101,7 +107,7 @@ class Limits(Priced):
             left = self.max_tool_calls - self._run_usage().calls_before(counted)
             refused = counted[max(left, 0) :]
         for call in refused:
-            self.record(call.record_of(not_run(call, "tool_calls")))
+            self.record(record_of(call, not_run(call, "tool_calls")))
         result = await super().call_tools([call for call in calls if call not in refused])
         if refused or (counted and self._exceeded_limit() in IN_A_TURN):
             return None  # the model called done without the results of the prevented calls
@@ -139,7 +145,7 @@ class Limits(Priced):
         """Await the work, and return its result, or None if `max_seconds` is over first."""
         left = self.max_seconds and self.max_seconds - self._run_usage().used["seconds"]
         try:
-            return await wait_for(left, work, grace=self.cancel_timeout)
+            return await wait_for(work, left, grace=self.cancel_timeout)
         except TimeoutError:
             if self._exceeded_limit() != "seconds":  # raised by the work itself
                 raise

@@ -21,20 +21,16 @@ from typing import Any, NamedTuple
 from pydantic import PositiveInt
 
 from ..events import events_of
-from ..history_change import HistoryChange
 from ..loop import Loop
 from ..messages import (
     AssistantMessage,
     Content,
-    Mark,
     Message,
-    Record,
-    RunEnd,
     UserMessage,
     UserOrigin,
     frozen,
 )
-from ..transcript import Fold, Records
+from ..transcript import Fold, Mark, Record, Records, RunEnd
 
 
 @frozen
@@ -42,9 +38,6 @@ class Sent(Mark):
     """A queued message, pending until a UserMessage with its `sent_id` follows in the log."""
 
     message: UserMessage
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if change.is_deleted(self.message) else self
 
 
 @frozen

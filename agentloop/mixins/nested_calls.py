@@ -23,10 +23,14 @@ from ..common.nested import InnerCall, InnerResult
 from ..errors import ToolError
 from ..events import events_of
 from ..loop import Loop
-from ..messages import Record, Result, TaskComplete, ToolCall, ToolMessage
-from ..run import BaseAgent
+from ..messages import (
+    Result,
+    TaskComplete,
+    ToolCall,
+    ToolMessage,
+)
 from ..tools import Tool, find_tool
-from ..transcript import CallState, placeholder_result
+from ..transcript import CallState, Record, placeholder_result
 from ..waiting import cancel_and_wait, capture, was_cancelled
 
 Outcome = ToolMessage | BaseException
@@ -85,7 +89,7 @@ class Caller:
     error: the first exception that ends the run.
     """
 
-    agent: BaseAgent
+    agent: Loop
     outer: ToolCall
     run_calls: Callable[[Sequence[ToolCall]], Awaitable[Result | None]]
     max_parallel: int

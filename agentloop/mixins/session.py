@@ -8,7 +8,7 @@ Copy with: the core, common/records.py, common/store.py.
 
 Records are in the file when `record` returns, so a killed process loses no reported record. They
 are synchronized to disk before the next model request, and at the end of a run. To use different
-storage, such as a database, override `open_session`, `write_line` and `replace_lines`.
+storage, such as a database, override `open_session` and `write_line`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,18 @@ from typing import Any, NamedTuple, Self
 
 from ..common.records import dump_record, load_record
 from ..common.store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
-from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, TextPart, Usage
-from ..transcript import Conversation, is_own, usage_of
+from ..loop import Loop
+from ..messages import AssistantMessage, TextPart, Usage
+from ..model import Request
+from ..transcript import (
+    Conversation,
+    Record,
+    Reset,
+    RunEnd,
+    RunStart,
+    is_from_user,
+    usage_of,
+)
 
 TITLE = 60  # characters of a session's title
 RESET, USER = b'{"type":"reset"', b'{"type":"user"'  # prefixes of lines
@@ -75,19 +84,6 @@ class Session(Loop):
         """Append a line to the session. After an OSError, the next record writes the line again."""
         if self.session_file:
             self.session_file.append(line)
-
-    def replace_lines(self, lines: Sequence[bytes]) -> None:
-        """Replace all lines of the session atomically. An OSError leaves the lines unchanged."""
-        if not self.session_file:
-            raise NotImplementedError(f"{type(self).__name__} must override replace_lines, too")
-        self.session_file.replace(lines)
-
-    def save_history(self, records: Sequence[Record]) -> None:
-        super().save_history(records)
-        if self.session is not None:
-            with self.log.lock:
-                self.replace_lines([dump_record(record) for record in records])
-                self.saved = len(records)
 
     def record(self, record: Record) -> None:
         if self.session is None:
@@ -228,7 +224,7 @@ def first_prompt(lines: Iterable[bytes]) -> str:
         if line.startswith(USER):
             with suppress(ValueError):  # loading the session reports the line
                 record = load_record(line)
-                if is_own(record):
+                if is_from_user(record):
                     text = record.content
                     if not isinstance(text, str):  # attached files follow the prompt
                         text = next((part.text for part in text if isinstance(part, TextPart)), "")

@@ -18,20 +18,18 @@ from pydantic_core import to_json
 
 from ..common.records import to_dict
 from ..content import describe_error
-from ..loop import Loop, Request
+from ..loop import Loop
 from ..messages import (
     JSON,
     AssistantMessage,
     Message,
-    Record,
-    RunEnd,
-    RunStart,
     Stop,
     ToolCall,
     ToolMessage,
     Usage,
 )
-from ..transcript import is_own, usage_of
+from ..model import Request
+from ..transcript import Record, RunEnd, RunStart, is_from_user, usage_of
 
 PROVIDERS = {"google": "gcp.gemini"}  # other names come from the class: ChatOpenAI, "openai"
 # Stop reasons of replies and runs, and their names in the conventions. Others have equal names.
@@ -77,7 +75,7 @@ class Tracing(Loop):
         self._span.set_attribute("agentloop.stop_reason", end.stop_reason)
         if self.trace_content:
             withheld = self.conversation.withheld
-            prompts = [each for each in run if is_own(each) and id(each) not in withheld]
+            prompts = [each for each in run if is_from_user(each) and id(each) not in withheld]
             reply = AssistantMessage(end.text, stop_reason=end.stop_reason)
             content = {
                 "gen_ai.input.messages": json_text([*map(as_message, prompts)]),

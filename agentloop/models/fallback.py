@@ -21,8 +21,8 @@ from ..errors import (
     attempts_of,
 )
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
-from ..loop import ChatModel
-from ..messages import AssistantMessage, Message, SideRequest, ToolChoice
+from ..messages import AssistantMessage, Attempt, Message, ToolChoice
+from ..model import ChatModel
 from ..tools import Tool
 
 DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
@@ -92,7 +92,7 @@ class Fallback:
         """
         shown = False
         notes: list[str] = []
-        attempts: tuple[SideRequest, ...] = ()  # of earlier models; they may be billed
+        attempts: tuple[Attempt, ...] = ()  # of earlier models; they may be billed
 
         def show(delta: Delta) -> None:
             nonlocal shown

@@ -40,7 +40,7 @@ from ..errors import (
     ServerError,
 )
 from ..events import OnDelta
-from ..messages import JSON, Advised, AssistantMessage, Message, SideRequest, ToolChoice
+from ..messages import JSON, Advised, AssistantMessage, Attempt, Message, ToolChoice
 from ..tools import Tool
 from .wire import (
     Accumulator,
@@ -556,7 +556,7 @@ class HTTPModel(Advised, ABC):
 
     def _billed(
         self, error: BaseException, response: httpx.Response | None, parts: Accumulator
-    ) -> list[SideRequest]:
+    ) -> list[Attempt]:
         """The entry for a failed attempt that may be billed, with its usage and text if known.
 
         A response with an error status costs nothing, and neither does a connection that broke
@@ -573,7 +573,7 @@ class HTTPModel(Advised, ABC):
         with suppress(Exception):  # of whatever arrived
             usage = self.read(as_dict(parse_json(parts.body)) or parts.reply()).usage
         text = "".join(parts.texts)
-        return [SideRequest("failed attempt", text=text, usage=usage, model=self.model)]
+        return [Attempt(usage, self.model, text)]
 
     def _translate(
         self,
@@ -601,7 +601,7 @@ class HTTPModel(Advised, ABC):
         return ConnectionFailed(self._hide(f"{host}: {type(error).__name__}: {cause}")[:500])
 
     async def _attempt(
-        self, content: bytes, parts: Accumulator, attempts: list[SideRequest]
+        self, content: bytes, parts: Accumulator, attempts: list[Attempt]
     ) -> AssistantMessage:
         """Send the request once, and return the reply. Raises ModelError.
 
@@ -671,7 +671,7 @@ class HTTPModel(Advised, ABC):
         """
         body = self.body(messages, tools, tool_choice, bool(on_delta))
         content = encode_body(merge(body, self.extra))
-        attempts = list[SideRequest]()
+        attempts = list[Attempt]()
         try:
             async with asyncio.timeout(self.timeout):
                 reply = await self._retry(content, on_delta, attempts)
@@ -687,7 +687,7 @@ class HTTPModel(Advised, ABC):
         return self.bound(reply, body)
 
     async def _retry(
-        self, content: bytes, on_delta: OnDelta | None, attempts: list[SideRequest]
+        self, content: bytes, on_delta: OnDelta | None, attempts: list[Attempt]
     ) -> AssistantMessage:
         """Send the request until there's a reply, or an error that another attempt can't mend."""
         number = 0

@@ -17,7 +17,6 @@ from pydantic_core import to_json
 from ..common.model_info import CacheRules
 from ..errors import BadRequest
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
-from ..loop import Request
 from ..messages import (
     AssistantMessage,
     Message,
@@ -27,6 +26,7 @@ from ..messages import (
     ToolMessage,
     UserMessage,
 )
+from ..model import Request
 from ..tools import Tool
 
 WORDS = r"[^ ]* |[^ ]+$"  # the pieces of a text in a stream

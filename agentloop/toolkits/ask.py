@@ -19,9 +19,9 @@ from dataclasses import replace
 
 from pydantic_core import to_json
 
-from ..messages import JSON, Awaits, CallEntry, ToolCall, frozen
+from ..messages import JSON, ToolCall, frozen
 from ..tools import tool
-from ..transcript import CallState
+from ..transcript import Awaits, CallEntry, CallState
 
 
 @frozen
@@ -52,7 +52,7 @@ class UserAnswer(CallEntry):
     content: str
 
     def apply_to(self, state: CallState) -> None:
-        state.awaits, state.state = None, "pending"
+        state.awaits, state.status = None, "pending"
 
 
 @tool(external=True, read_only=True)

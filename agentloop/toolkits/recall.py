@@ -23,7 +23,7 @@ from ..depends import Depends, current_agent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message
 from ..tools import tool
-from ..transcript import Conversation, Records, is_own
+from ..transcript import Conversation, Records, is_from_user
 
 PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # complete lines, up to 1,000 characters
 # a Chinese or Japanese character, or consecutive letters and digits of another script
@@ -85,7 +85,7 @@ def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
     for record in log:
         if id(record) in omitted:
             continue
-        if is_own(record):
+        if is_from_user(record):
             texts.append(f"user: {record.text}")
         elif isinstance(record, AssistantMessage) and record.text:
             texts.append(f"assistant: {record.text}")

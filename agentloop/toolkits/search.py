@@ -27,9 +27,9 @@ from pydantic import SkipValidation
 
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import Mark, Message, Record, frozen
+from ..messages import Message, frozen
 from ..tools import Tool, by_name, tool
-from ..transcript import Fold
+from ..transcript import Fold, Mark, Record
 from ..waiting import call_function
 
 MOST_FOUND = 5  # results of a `bm25` search

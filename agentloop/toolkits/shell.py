@@ -285,7 +285,7 @@ class Shell:
             ).encode(errors="surrogateescape")
             process = self._start(writing_end)
             work = call_function(_feed, process, script)
-            code = await wait_for(MAX_TIMEOUT, work, grace=1.0)
+            code = await wait_for(work, MAX_TIMEOUT, grace=1.0)
         except TimeoutError:
             pass  # `code` remains None
         except (OSError, ValueError) as error:
@@ -295,7 +295,7 @@ class Shell:
                 kill_group(process.pid)
             with suppress(OSError), open(writing_end, "wb") as pipe:
                 pipe.write(2 * output.mark)  # the end, without a directory between the marks
-            await wait_for(DRAIN_SECONDS, reading, grace=0)
+            await wait_for(reading, DRAIN_SECONDS, grace=0)
         return code
 
     def _environment(self) -> dict[str, str]:

@@ -45,11 +45,11 @@ from ..content import describe_error
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..events import Event, SubAgentEvent
-from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Result, RunEnd, SideRequest, Stop, ToolCall
-from ..run import ANSWERED, can_continue
+from ..loop import Loop
+from ..messages import AssistantMessage, Result, Stop, ToolCall
+from ..model import Request
 from ..tools import Tool
-from ..transcript import with_calls_made
+from ..transcript import Record, RunEnd, SideRequest, can_continue, with_calls_made
 
 Parent = Annotated[Loop, Depends(current_agent)]
 Call = Annotated[ToolCall, Depends(current_call)]
@@ -126,7 +126,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
                 raise
             problem = describe_error(error)
         else:
-            if result.stop_reason in ANSWERED:
+            if result.answered:
                 return result.text
             if result.stop_reason in ASKING:
                 raise Stop(result.stop_reason)

@@ -17,9 +17,14 @@ from typing import Literal
 
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import Mark, Message, Record, Result, RunStart, ToolMessage, UserMessage
+from ..messages import (
+    Message,
+    Result,
+    ToolMessage,
+    UserMessage,
+)
 from ..tools import Tool, tool
-from ..transcript import Fold
+from ..transcript import Fold, Mark, Record, RunStart
 
 STILL_OPEN = "The list still has open items:\n{}\nComplete them, or drop them and explain why."
 OPEN_ITEM = re.compile(r"(?m)^\[(?:open|in_progress)\].*")  # a line of a result of `todos`

@@ -7,7 +7,7 @@ does, and a call that it refuses doesn't run.
 A setting is an annotated attribute. For a test, you need a script and the messages of the requests.
 
 Task: write `Checked`, a mixin over `finish` that refuses a wrong answer, and test it. For "How many
-eggs are there?" it accepts `12`, but neither `A dozen.` nor `Twelve.`. Hint: `self.nudge(text)`.
+eggs are there?" it accepts `12`, but neither `A dozen.` nor `Twelve.`. Hint: `nudge(self, text)`.
 """
 
 from collections.abc import Callable

@@ -17,7 +17,7 @@ returned to the model: `Mail the bakery only.` How does your rule treat `mallory
 import re
 from dataclasses import replace
 
-from agentloop import Agent, AssistantMessage, Loop, ScriptedModel, call, tool
+from agentloop import Agent, AssistantMessage, Loop, ScriptedModel, call, nudge, tool
 from agentloop.mixins.approval import Approval, Rule
 
 CODE = "4711"
@@ -75,7 +75,7 @@ class Checked(Agent):  # an answer must contain the result of the tool, which th
     async def finish(self, result):
         result_text = [m.text for m in self.messages if getattr(m, "tool_name", "") == "stock"][-1]
         if result_text not in result.text:
-            self.nudge(f"That is wrong: {result_text}.")
+            nudge(self, f"That is wrong: {result_text}.")
             return None
         return await super().finish(result)
 

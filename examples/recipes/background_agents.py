@@ -28,10 +28,10 @@ from agentloop import (
     tool,
 )
 from agentloop.content import describe_error
-from agentloop.messages import CallEntry, RunEnd, frozen
+from agentloop.messages import frozen
 from agentloop.mixins.message_queue import Sent, Unread
 from agentloop.toolkits.subagent import run_sub_agent
-from agentloop.transcript import Fold
+from agentloop.transcript import CallEntry, Fold, RunEnd
 from agentloop.waiting import wait_for
 
 STARTED = "Started in the background. Continue with other work: the answer arrives as a message."
@@ -78,7 +78,7 @@ class Background(MessageQueue):
 
     async def _report(self, call_id: str, name: str, work: Callable[[], Awaitable[str]]) -> None:
         try:
-            text = await wait_for(self.background_timeout, work(), grace=self.cancel_timeout)
+            text = await wait_for(work(), self.background_timeout, grace=self.cancel_timeout)
             outcome = f"has answered: {text}"
         except Exception as error:
             outcome = f"has failed: {describe_error(error)}"

@@ -73,7 +73,7 @@ class Fence(Loop):
             return text
         try:
             check = self.check_result(call, text)
-            return await wait_for(self.check_timeout, check, grace=self.cancel_timeout)
+            return await wait_for(check, self.check_timeout, grace=self.cancel_timeout)
         except Exception as error:
             reason = f"the check of this result failed ({type(error).__name__})"
             raise Withheld(f"Withheld: {reason}. The call has run.") from None

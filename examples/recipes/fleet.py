@@ -119,7 +119,7 @@ async def answer(model: str, prompt: str) -> str:
     text = await agent.query(prompt)
     await agent.write()
     calls = agent.conversation.states.values()
-    is_unknown = any(call.state == "sealed" and call.start for call in calls)  # killed during one
+    is_unknown = any(call.status == "sealed" and call.start for call in calls)  # killed during one
     outcome = {"outcome": "unknown" if is_unknown else "known"}
     await DBOS.update_workflow_attributes_async(DBOS.workflow_id or "", outcome)
     return text

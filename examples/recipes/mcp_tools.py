@@ -48,7 +48,7 @@ def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> Non
         ) -> types.CallToolResult:
             tool = find_tool(name, tools)
             work = tool.execute(tool.validate(json.dumps(arguments)))
-            content = to_content(await wait_for(tool.timeout, work, grace=1), MAX_RESULT)
+            content = to_content(await wait_for(work, tool.timeout, grace=1), MAX_RESULT)
             blocks: list[Any] = [types.TextContent(text=text_of(content) or "(no text)")]
             for part in content:
                 if isinstance(part, ImagePart) and part.data:

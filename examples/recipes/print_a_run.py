@@ -16,8 +16,8 @@ from agentloop import (
     UserMessage,
     tool,
 )
-from agentloop.messages import Record, RunEnd
 from agentloop.models.scripted import call
+from agentloop.transcript import Record, RunEnd
 
 
 class Printed(Agent):

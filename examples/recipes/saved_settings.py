@@ -22,7 +22,8 @@ from agentloop import (
     session_path,
     tool,
 )
-from agentloop.messages import Reset, frozen
+from agentloop.messages import frozen
+from agentloop.transcript import Reset
 
 
 @tool("The state of an order")

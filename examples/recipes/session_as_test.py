@@ -35,7 +35,7 @@ from agentloop import (
 )
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
-from agentloop.transcript import Conversation
+from agentloop.transcript import Conversation, Reset
 
 TIMES = r"in \d+\.\d+ ?s"  # durations, which vary between runs
 FOLDER = b"@THE-FOLDER-OF-THE-SESSION@"  # replaces the folder's path in the session of a test
@@ -92,7 +92,7 @@ def restore(files: Path, log: Sequence[Record]) -> None:
     for state in reversed(states.values()):  # so that the oldest call for a file wins
         arguments = state.call.parsed or {}
         path = (files / str(arguments.get("path"))).resolve()
-        if state.result is None or state.state != "completed" or not path.is_relative_to(files):
+        if state.result is None or state.status != "completed" or not path.is_relative_to(files):
             continue
         text = state.result.text
         if text.startswith("Created"):
@@ -120,11 +120,13 @@ async def run_again(
     log = read_log(copy)
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
     states = Conversation(log).catch_up().states.values()
-    ran = [state for state in states if state.start and state.state in ("completed", "failed")]
+    ran = [state for state in states if state.start and state.status in ("completed", "failed")]
     ran = [state for state in ran if not state.call.parent_id]  # tools make their own calls again
     for state in ran:
         # run() without a prompt executes the open calls of the log
-        agent.log.replace([UserMessage("Go on."), AssistantMessage(tool_calls=(state.call,))])
+        agent.record(Reset())
+        agent.record(UserMessage("Go on."))
+        agent.record(AssistantMessage(tool_calls=(state.call,)))
         await agent.run()
         [result] = (record for record in agent.log if isinstance(record, ToolMessage))
         recorded, now = lines_of(state.result, ignore), lines_of(result, ignore)

@@ -68,7 +68,7 @@ def test_a_call_of_a_dropped_run_has_no_result(unraisable):
     gc.collect()
     assert not [record for record in agent.log if isinstance(record, ToolMessage)]
     [state] = agent.conversation.open_calls
-    assert state.state == "running"
+    assert state.status == "running"
     assert unraisable == []
 
 

@@ -6,31 +6,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import Loop, ScriptedModel
+from agentloop import ScriptedModel
 from agentloop.common.model_info import CacheRules
 from agentloop.common.nested import InnerCall, InnerResult
 from agentloop.common.review import Ask, Decision
 from agentloop.common.summary import Summary
 from agentloop.messages import (
     AssistantMessage,
-    Fork,
-    RunEnd,
-    RunStart,
-    SideRequest,
     ToolCall,
     ToolMessage,
-    ToolStart,
     Usage,
     UserMessage,
 )
 from agentloop.mixins.approval import AlwaysAllow, Consent, PlanApproved
 from agentloop.mixins.compaction import CutPoints
 from agentloop.mixins.ephemeral import Ephemeral, Pruning
+from agentloop.mixins.histories import Histories
 from agentloop.mixins.hooks import HookHistory, HookVerdict
 from agentloop.mixins.limits import RunUsage
 from agentloop.mixins.message_queue import Reminded, Sent, TurnsWithout, Unread
 from agentloop.toolkits.todo import TodoList, ToldOfOpenItems
-from agentloop.transcript import Conversation
+from agentloop.transcript import (
+    Conversation,
+    Fork,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    ToolStart,
+)
+from tests.helpers import record_all
 from tests.recipes import load
 
 FOLDS = [
@@ -103,7 +107,7 @@ def with_verdicts(log):
 @given(logs, logs, st.integers(0, 25))
 def test_an_incremental_fold_equals_a_complete_fold_after_each_record(kind, log, later, cut):
     fold, *settings = kind
-    agent = Loop(llm=ScriptedModel())
+    agent = Histories(llm=ScriptedModel())
     for record in with_verdicts(log):
         agent.record(record)
         assert values_of(agent.fold(fold, *settings)) == values_of(
@@ -132,5 +136,5 @@ def test_the_view_after_each_record_equals_the_view_of_a_new_agent_with_the_same
     for record in log:
         agent.record(record)
         fresh = make()
-        fresh.log.replace(agent.log)
+        record_all(fresh, agent.log)
         assert asyncio.run(agent.context()) == asyncio.run(fresh.context())

@@ -10,7 +10,6 @@ import tracemalloc
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -42,23 +41,29 @@ from agentloop import (
     Usage,
     UsageEvent,
     UserMessage,
-    assert_prefix_stable,
     current_agent,
     current_call,
     dump_record,
     load_record,
+    nudge,
     tool,
     validate_messages,
 )
 from agentloop.common.review import Ask
 from agentloop.errors import ModelError
-from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
-from agentloop.loop import EMPTY_REPLY, OUT_OF_TURNS
-from agentloop.messages import RunEnd, RunStart, SideRequest
+from agentloop.events import ToolsChangedEvent
+from agentloop.messages import Attempt
+from agentloop.mixins.final_summary import FinalSummary
 from agentloop.models.scripted import call
 from agentloop.settings import settings_of
-from agentloop.transcript import CUT_OFF, NEVER_STARTED, OUTCOME_UNKNOWN
+from agentloop.transcript import (
+    NEVER_STARTED,
+    RunEnd,
+    RunStart,
+    SideRequest,
+)
 from agentloop.waiting import wait_for
+from tests.helpers import record_all
 
 EXITS = (KeyboardInterrupt, SystemExit)
 
@@ -167,47 +172,6 @@ class TestLoop:
 
     # ---- limits and unusual replies
 
-    async def test_at_max_iterations_the_model_summarizes_and_no_call_of_this_reply_runs(self):
-        def again(messages, tools):
-            text = "half done" if messages[-1].text == OUT_OF_TURNS else ""
-            return AssistantMessage(text, tool_calls=(call("add", a=1, b=1),), raw={"x": 1})
-
-        agent, llm = self.make(again, tools=[add], max_iterations=3, tool_choice="add")
-        result = await agent.run("x")
-        assert (result.text, result.stop_reason) == ("half done", "max_iterations")
-        assert [r.tool_choice for r in llm.requests] == ["add", "auto", "auto", "auto"]
-        assert_prefix_stable(llm.requests[1:])
-        last = agent.messages[-1]
-        assert (last.text, last.tool_calls, last.raw) == ("half done", (), None)
-        assert validate_messages(agent.messages[:-1]) == []
-
-    async def test_the_run_ends_after_three_nudges_about_empty_replies(self):
-        agent, llm = self.make("", "", call("add", a=1, b=1), "", "", " ", "", tools=[add])
-        assert (await agent.run("x")).stop_reason == "no_progress"
-        assert len(llm.requests) == 7, "a call resets the count"
-        assert shown(llm.requests[-1])[-3:] == 3 * [EMPTY_REPLY]
-
-    async def test_log_entries_between_nudges_do_not_reset_the_count(self):
-        def empty(messages, tools):
-            agent.record(SideRequest(usage=Usage(1)))
-            return ""
-
-        agent, llm = self.make(*[empty] * 9)
-        assert (await agent.run("x")).stop_reason == "no_progress"
-        assert len(llm.requests) == 4
-
-    @pytest.mark.parametrize("prompt", [None, "again"])
-    async def test_five_consecutive_truncated_replies_end_the_run(self, prompt):
-        cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
-        agent, llm = self.make(*9 * [cut], "short", tools=[fail])
-        result = await agent.run("x")
-        assert (result.stop_reason, result.text, result.pending) == ("limit:length", "So: ", ())
-        assert len(llm.requests) == 5
-        assert not any(isinstance(record, ToolStart) for record in agent.log)
-        results = [m for m in agent.messages if isinstance(m, ToolMessage)]
-        assert [(m.text, m.is_error) for m in results] == 5 * [(CUT_OFF, True)]
-        assert (await agent.run(prompt)).text == "short", "the next run starts a new count"
-
     @pytest.mark.parametrize(
         ("word", "reason"),
         [(word, word) for word in ("refused", "context_overflow")]
@@ -216,32 +180,6 @@ class TestLoop:
     async def test_an_incomplete_reply_is_never_a_success(self, word, reason):
         agent, _ = self.make(AssistantMessage("no", stop_reason=word))
         assert (await agent.run("x")).stop_reason == reason
-
-    @pytest.mark.parametrize("text", ["wait", ""])
-    async def test_the_request_after_a_pause_ends_with_the_paused_reply(self, text):
-        paused = AssistantMessage(text, stop_reason="pause", raw=[{"type": "server_tool_use"}])
-        agent, llm = self.make(paused, RuntimeError("down"), "done")
-        with pytest.raises(RuntimeError):
-            await agent.run("x")
-        assert (await agent.run()).text == "done"
-        for request in llm.requests[1:]:
-            assert request.messages[-1].raw == paused.raw
-
-    async def test_endless_pauses_end_the_run(self):
-        agent, llm = self.make(lambda m, t: AssistantMessage("wait", stop_reason="pause", raw=[1]))
-        assert (await agent.run("x")).stop_reason == "no_progress"
-        assert len(llm.requests) < 20
-
-    async def test_generated_call_ids_are_unique_across_logs(self):
-        asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 3)
-        template, _ = self.make(*(asks, "ok") * 6, tools=[add])
-        made = []
-        for agent in (template, template.fork(), template.fork()):
-            agent.clear_history()
-            await agent.query("x")
-            await agent.query("y")
-            made += ids_in(agent)
-        assert len(set(made)) == len(made) == 3 * 6
 
     async def test_events_results_and_records_contain_the_same_generated_id(self):
         asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),))
@@ -385,7 +323,7 @@ class TestLoop:
         with pytest.raises(AgentBusy, match="running a query"):
             await agent.query("b")
         with pytest.raises(AgentBusy):
-            agent.clear_history()
+            agent.refuse_if_busy()
         gate.set()
         assert await first == "ok"
         assert [shown(r) for r in llm.requests] == [["a"]]
@@ -449,29 +387,6 @@ class TestLoop:
         assert await twin.query("again") == "other"
         assert agent.log == before
         assert shown(llm.requests[-1])[2].startswith("Not run")
-
-    async def test_a_call_without_result_in_a_loaded_history_has_an_unknown_outcome(self):
-        asked = AssistantMessage("", (ToolCall("c1", "add", "{}"), ToolCall("c2", "add", "{}")))
-        agent, llm = self.make("ok")
-        agent.load_history([UserMessage("a"), asked, ToolMessage("c2", "add", "3")])
-        await agent.query("b")
-        assert shown(llm.requests[0])[2:4] == [OUTCOME_UNKNOWN, "3"]
-
-    @pytest.mark.parametrize("junk", ["hi", 7])
-    async def test_load_history_rejects_values_that_are_not_messages(self, junk):
-        with pytest.raises(TypeError, match="UserMessage"):
-            self.make("ok")[0].load_history([junk])
-
-    async def test_changes_of_a_callers_list_do_not_affect_the_agent(self):
-        history = [UserMessage("a"), AssistantMessage("b")]
-        one, two = self.make("1")[0], self.make("2")[0]
-        for agent in (one, two):
-            agent.load_history(history)
-        history.append(UserMessage("evil"))
-        one.messages.append(UserMessage("evil"))
-        assert (await one.query("c"), await two.query("c")) == ("1", "2")
-        assert [m.text for m in one.messages] == ["a", "b", "c", "1"]
-        assert [m.text for m in two.messages] == ["a", "b", "c", "2"]
 
     async def test_calls_are_resolved_against_the_offered_tools(self):
         def swap(messages, tools):
@@ -537,7 +452,7 @@ class TestLoop:
             ToolStart("2"),
             ToolStart("3"),
         ]
-        agent.log.replace(made)
+        record_all(agent, made)
         assert (await agent.run()).text == "ok"
         assert sorted(ran) == ["idempotent", "waiting"]
         answered = [r.tool_call_id for r in agent.log if isinstance(r, ToolMessage)]
@@ -546,27 +461,12 @@ class TestLoop:
 
     async def test_a_new_prompt_closes_open_calls_permanently(self):
         agent, llm = self.make("ok", tools=[add])
-        agent.log.replace([UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "add"),))])
+        record_all(agent, [UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "add"),))])
         await agent.run("never mind")
         assert shown(llm.requests[0])[2].startswith("Not run")
         assert any(isinstance(r, ToolMessage) for r in agent.log)
 
     # ---- cancellation
-
-    @pytest.mark.parametrize("from_thread", [False, True])
-    async def test_interrupt_ends_the_run_with_a_result_and_informs_the_model(self, from_thread):
-        @tool("Wait")
-        async def wait(agent: Loop = Depends(current_agent)) -> None:
-            interrupt = partial(agent.interrupt, "look at the other file")
-            threading.Thread(target=interrupt).start() if from_thread else interrupt()
-            await asyncio.Event().wait()
-
-        agent, llm = self.make(call("wait"), "ok", tools=[wait])
-        assert (await agent.run("x")).stop_reason == "interrupted"
-        assert asyncio.current_task().cancelling() == 0
-        assert await agent.query("go on") == "ok"
-        assert any("look at the other file" in text for text in shown(llm.requests[1]))
-        agent.interrupt()  # no effect between runs
 
     @pytest.mark.parametrize("timeout", [None, 30])
     @pytest.mark.parametrize("sync", [True, False])
@@ -617,31 +517,13 @@ class TestLoop:
             await agent.run("x")
         assert validate_messages(agent.messages) == []
 
-    async def test_a_cancelled_call_stays_open_with_an_unknown_outcome(self):
-        started = asyncio.Event()
-
-        @tool("Slow")
-        async def slow() -> None:
-            started.set()
-            await asyncio.Event().wait()
-
-        agent, _ = self.make(call("slow"), call("slow"), tools=[slow])
-        await cancelled(agent, started)
-        assert agent.messages[-1].text == OUTCOME_UNKNOWN
-        started.clear()
-        run = asyncio.create_task(agent.run("again"))
-        await started.wait()
-        agent.interrupt()
-        [pending] = (await run).pending
-        assert pending.id == ids_in(agent)[-1]
-
     async def test_context_variables_set_by_work_with_a_timeout_apply_to_the_caller(self):
         mark = ContextVar("mark", default="")
 
         async def work():
             mark.set("left")
 
-        await wait_for(30, work(), grace=1)
+        await wait_for(work(), 30, grace=1)
         assert mark.get() == "left"
 
     async def test_a_cancellation_that_coincides_with_a_result_is_delivered_once_at_the_next_await(
@@ -654,7 +536,7 @@ class TestLoop:
             return "saved"
 
         async def use():
-            seen.append(await wait_for(30, save(), grace=1))
+            seen.append(await wait_for(save(), 30, grace=1))
             try:
                 await asyncio.Event().wait()
             finally:
@@ -692,40 +574,6 @@ class TestLoop:
         agent, _ = self.make(call("save"), "ok", tools=[save])
         assert (await cancelled(agent, started)).cancelled()
         assert agent.messages[-1].text == "saved a part"
-
-    async def test_an_interrupt_prevents_the_call_and_does_not_affect_the_next_run(self):
-        def interrupt(event):
-            if isinstance(event, ToolCallEvent | FinalResponseEvent):
-                agent.interrupt()
-
-        ran = []
-        note = tool("Note", name="note")(lambda: ran.append(1))
-        agent, _ = self.make(call("note"), "one", "two", tools=[note], listeners=[interrupt])
-        assert (await agent.run("x")).stop_reason == "interrupted"
-        assert ran == []
-        assert await agent.query("a") == "one"  # interrupted at its end
-        assert await agent.query("b") == "two"
-
-    @pytest.mark.parametrize("order", ["cancel, interrupt", "interrupt, cancel"])
-    async def test_a_cancellation_together_with_an_interrupt_is_not_lost(self, order):
-        started = asyncio.Event()
-
-        async def wait(messages, tools):
-            started.set()
-            await asyncio.Event().wait()
-
-        agent, _ = self.make(wait, "ok")
-        task = asyncio.ensure_future(agent.run("x"))
-        await started.wait()
-        if order == "cancel, interrupt":
-            task.cancel()
-            agent.interrupt()
-        else:
-            agent.interrupt()
-            task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert await agent.query("go on") == "ok"
 
     async def test_a_cancellation_while_a_stream_closes_is_not_lost(self):
         started, cleaning, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -793,13 +641,6 @@ class TestLoop:
         assert "".join(thoughts) == "1 + 1?"
         assert ThinkingEvent("1 + 1?") in events
         assert [event for event in events if isinstance(event, TextEvent)] == [TextEvent("2")]
-
-    async def test_hidden_messages_emit_an_event_and_prompts_do_not(self):
-        received = []
-        agent, _ = self.make("", "ok", listeners=[received.append])
-        await agent.run("x")
-        texts = [event.content for event in received if isinstance(event, HiddenUserMessageEvent)]
-        assert texts == [EMPTY_REPLY]
 
     async def test_a_stream_has_the_result_and_the_messages_of_run(self):
         script = [call("add", a=1, b=1), "It is two."]
@@ -1162,7 +1003,9 @@ async def test_finish_receives_the_result_of_every_run(script):
             result = await super().finish(result)
             return result and replace(result, text=result.text.replace("hunter2", "***"))
 
-    agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
+    class Summing(Redacting, FinalSummary): ...
+
+    agent = Summing(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
     assert (await agent.run("go")).text == "***"
 
 
@@ -1213,7 +1056,7 @@ async def test_a_stop_raised_by_finish_ends_the_run_even_during_another_stop():
 async def test_after_unsuccessful_nudges_the_result_has_the_newest_text_of_the_model():
     class Insisting(Loop):
         async def finish(self, result):
-            self.nudge("Go on.")
+            nudge(self, "Go on.")
 
     result = await Insisting(llm=ScriptedModel("a", "b", "", "c", " ")).run("x")
     assert (result.stop_reason, result.text) == ("no_progress", "c")
@@ -1235,7 +1078,8 @@ async def test_a_call_prevented_by_a_stop_runs_in_the_next_run():
     agent = Asking(llm=llm, tools=[add])
     result = await agent.run("x")
     assert (result.stop_reason, result.text) == ("needs_approval", "May I?")
-    assert [each.name for each in result.pending] == ["add"]
+    assert [each.call.name for each in agent.conversation.open_calls] == ["add"]
+    assert result.pending == ()
     assert not any(isinstance(record, ToolMessage) for record in agent.log)
     agent.allowed = True
     assert (await agent.run()).text == "ok"
@@ -1368,7 +1212,7 @@ async def test_a_turn_is_streamed_if_there_is_a_listener(purpose, listeners, str
 
 
 async def test_the_failed_attempts_of_a_reply_and_of_an_error_are_recorded_before_them():
-    attempt = SideRequest("failed attempt", usage=Usage(5))
+    attempt = Attempt(Usage(5))
     failure = ModelError("busy")
     failure.attempts = (attempt, attempt)
     agent = Loop(llm=ScriptedModel(AssistantMessage("ok", attempts=(attempt,)), failure))
@@ -1509,22 +1353,6 @@ def test_the_duration_of_a_step_is_that_of_its_result():
     assert received[-1] == StepCompleteEvent("1", "completed", 1500)
 
 
-async def test_only_the_first_of_several_interrupts_has_an_effect():
-    started = asyncio.Event()
-
-    async def wait(messages, tools):
-        started.set()
-        await asyncio.Event().wait()
-
-    agent = Loop(llm=ScriptedModel(wait))
-    task = asyncio.create_task(agent.run("x"))
-    await started.wait()
-    agent.interrupt("Wait.")
-    agent.interrupt("Stop.")
-    assert (await task).stop_reason == "interrupted"
-    assert agent.messages[-1].text.endswith("Wait.")
-
-
 async def test_a_run_end_that_cannot_be_saved_is_recorded_once():
     class FullDisk(Loop):
         def record(self, record):
@@ -1536,32 +1364,6 @@ async def test_a_run_end_that_cannot_be_saved_is_recorded_once():
     with pytest.raises(OSError, match="no space"):
         await agent.run("x")
     assert sum(isinstance(record, RunEnd) for record in agent.log) == 1
-
-
-@pytest.mark.parametrize("interrupts", [True, False])
-async def test_an_error_raised_by_a_model_due_to_an_interrupt_ends_the_run_as_interrupted(
-    interrupts,
-):
-    started = asyncio.Event()
-
-    async def aborts(messages, tools):
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise RuntimeError("aborted") from None
-
-    agent = Loop(llm=ScriptedModel(aborts, "ok"))
-    task = asyncio.create_task(agent.run("x"))
-    await started.wait()
-    agent.interrupt("stop") if interrupts else task.cancel()
-    await asyncio.wait([task])
-    if interrupts:
-        assert task.result().stop_reason == "interrupted"
-        assert task.cancelling() == 0
-    else:
-        assert isinstance(task.exception(), RuntimeError)
-    assert await agent.query("go on") == "ok"
 
 
 async def test_a_reader_ends_if_another_task_closes_its_stream():

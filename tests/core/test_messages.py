@@ -21,25 +21,27 @@ from agentloop.messages import (
     Citation,
     FilePart,
     ImagePart,
-    Mark,
-    Reset,
     Result,
-    RunEnd,
-    RunStart,
-    SideRequest,
     Stop,
     SystemMessage,
     TaskComplete,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolStart,
     Unknown,
     Usage,
     UserMessage,
     UserOrigin,
     clean_text,
     frozen,
+)
+from agentloop.transcript import (
+    Mark,
+    Reset,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    ToolStart,
 )
 
 texts = st.text(st.characters(codec="utf-8"))

@@ -12,14 +12,9 @@ from agentloop.common.review import Ask, Decision, asked
 from agentloop.common.summary import SUMMARY_INTRO, Summary
 from agentloop.messages import (
     AssistantMessage,
-    Fork,
-    RunEnd,
-    RunStart,
-    SideRequest,
     SystemMessage,
     ToolCall,
     ToolMessage,
-    ToolStart,
     Usage,
     UserMessage,
 )
@@ -31,6 +26,12 @@ from agentloop.transcript import (
     OUTCOME_UNKNOWN,
     CallState,
     Conversation,
+    Fork,
+    Reset,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    ToolStart,
     denied,
     placeholder_result,
     usage_of,
@@ -99,7 +100,7 @@ def test_the_state_and_the_decision_of_each_call_are_computed_from_the_log():
     log += [ToolMessage("g", "add", OUTCOME_UNKNOWN, is_error=True, origin="sealed")]
     log += [denied(CallState(ToolCall("h", "add")), "A rule says so.")]
     trails = states_of(log)
-    assert {name: trails[name].state for name in ids} == {
+    assert {name: trails[name].status for name in ids} == {
         "a": "pending",
         "b": "awaiting_approval",
         "c": "running",
@@ -132,9 +133,9 @@ def test_the_state_and_the_decision_of_each_call_are_computed_from_the_log():
 def test_an_allowed_call_is_pending_until_its_start_or_another_approval_request():
     log = [TASK, asks(A), Ask("a", "why"), Decision("a", True)]
     state = states_of(log)["a"]
-    assert (state.state, state.waits) == ("pending", True)
+    assert (state.status, state.waits) == ("pending", True)
     log += [Ask("a", "once more")]
-    assert states_of(log)["a"].state == "awaiting_approval"
+    assert states_of(log)["a"].status == "awaiting_approval"
     assert Conversation(log).catch_up().open_calls == [states_of(log)["a"]]
 
 
@@ -205,14 +206,14 @@ def test_messages_sent_during_the_first_run_are_kept_after_a_summary():
 
 def test_a_started_call_is_never_in_the_state_denied_regardless_of_its_result():
     log = [TASK, asks(A), ToolStart("a"), ToolMessage("a", "add", "Denied by the bank", True)]
-    assert states_of(log)["a"].state == "failed"
+    assert states_of(log)["a"].status == "failed"
     log[-1] = replace(log[-1], origin="denied")
-    assert states_of(log)["a"].state == "failed"
+    assert states_of(log)["a"].status == "failed"
 
 
 def test_a_denial_of_a_second_start_keeps_the_outcome_of_a_started_call_unknown():
     log = [TASK, asks(A), ToolStart("a"), Ask("a"), Decision("a", False, "Not twice.")]
-    assert states_of(log)["a"].state == "sealed"
+    assert states_of(log)["a"].status == "sealed"
     assert view(log)[-1].text == OUTCOME_UNKNOWN
     result = denied(states_of(log)["a"], "Not twice.")
     assert (result.origin, OUTCOME_UNKNOWN in result.text) == ("sealed", True)
@@ -233,7 +234,8 @@ def test_an_incremental_fold_equals_a_fold_of_the_complete_log(log, cut):
     agent.log.rewind(cut)
     agent.record(TASK)
     assert agent.messages == view(agent.log), "after a rewind the folds start over"
-    agent.load_history([TASK])
+    agent.record(Reset())
+    agent.record(TASK)
     assert agent.messages == [TASK]
 
 

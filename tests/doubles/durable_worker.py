@@ -16,12 +16,12 @@ from agentloop import Agent, CompactionConfig, Depends, Loop, ScriptedModel, Ses
 from agentloop.common.summary import Summary
 from agentloop.depends import current_agent
 from agentloop.events import FinalResponseEvent, TextDeltaEvent
-from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
+from agentloop.messages import AssistantMessage, ToolMessage, Usage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.durable import Durable
 from agentloop.mixins.limits import Limits
 from agentloop.models.scripted import call
-from agentloop.transcript import view
+from agentloop.transcript import SideRequest, view
 
 QUEUE = "runs"
 folder, kill_at, notes, prompt = Path(), 0, threading.Lock(), "Pay them."

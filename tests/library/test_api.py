@@ -36,13 +36,10 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
         *("Delta", "Event", "OnDelta", "OverBudgetEvent", "PruneEvent", "SubAgentEvent"),
         *("ToolsChangedEvent", "events_of"),
     ],
-    "agentloop.history": ["History"],
-    "agentloop.log": ["Log"],
     "agentloop.loop": [],
     "agentloop.messages": [
-        *("Ask", "CallEntry", "Citation", "Content", "Decision", "Extra", "HistoryChange"),
-        *("InnerCall", "InnerResult", "JSON", "Reset", "RunEnd", "ToolChoice", "Unknown"),
-        *("UserAnswer", "UserQuestion", "clean_text", "frozen", "text_of"),
+        *("Attempt", "Citation", "Content", "Extra", "JSON", "Prompt", "ToolChoice", "Unknown"),
+        *("clean_text", "frozen", "text_of"),
     ],
     "agentloop.mixins.approval": [
         *("AlwaysAllow", "Approval", "PlanApproved", "Rule", "plain_arguments"),
@@ -56,7 +53,6 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.mixins.tracing": ["Tracing"],
     "agentloop.models.http": ["HTTPModel"],
     "agentloop.models.scripted": [],
-    "agentloop.run": ["BaseAgent", "Prompt"],
     "agentloop.settings": ["Settings", "SettingError", "check_settings", "settings_of"],
     "agentloop.stream": ["EventStream"],
     "agentloop.toolkits.ask": [
@@ -75,7 +71,12 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.toolkits.subagent": ["SubAgents", "as_tool", "run_sub_agent"],
     "agentloop.toolkits.todo": ["Todo", "TodoList"],
     "agentloop.tools": ["FunctionTool", "NO_OVERRIDES", "by_name", "find_tool"],
-    "agentloop.transcript": ["CallState", "Conversation", "Fold", "Records", "with_unique_ids"],
+    "agentloop.model": [],
+    "agentloop.common.nested": ["InnerCall", "InnerResult"],
+    "agentloop.transcript": [
+        *("Awaits", "CallEntry", "CallState", "Conversation", "Fold", "Log", "Records"),
+        *("Reset", "RunEnd", "with_unique_ids"),
+    ],
     "agentloop.waiting": ["call_function", "cancel_and_wait", "wait_for"],
 }
 

@@ -1,4 +1,4 @@
-"""Task: let the run return a `Verdict(enough, left)` for use in a program instead of a text."""
+"""Task: let the run return a `Verdict(enough, left)`, which a program can use, instead of text."""
 
 from pydantic import BaseModel
 

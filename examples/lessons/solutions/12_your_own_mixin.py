@@ -1,8 +1,8 @@
-"""Task: write `Checked`, a mixin over `finish` that rejects a wrong answer, and test it."""
+"""Task: write `Checked`, a mixin over `finish` that refuses a wrong answer, and test it."""
 
 from collections.abc import Callable
 
-from agentloop import Agent, Loop, ScriptedModel
+from agentloop import Agent, Loop, ScriptedModel, nudge
 
 
 class Checked(Loop):
@@ -16,7 +16,7 @@ class Checked(Loop):
     async def finish(self, result):
         answer = await super().finish(result)
         if answer and (objection := self.checked_rule(answer.text)):
-            self.nudge(objection)
+            nudge(self, objection)
             return None
         return answer
 

@@ -1,4 +1,4 @@
-"""Task: show the user the effect of an edit as a diff."""
+"""Task: show the user what an edit changes, as a diff."""
 
 import sys
 import tempfile

@@ -11,17 +11,15 @@ from agentloop.common.store import read_log, session_path, write_log
 from agentloop.common.summary import Summary
 from agentloop.messages import (
     AssistantMessage,
-    RunEnd,
     ToolCall,
     ToolMessage,
-    ToolStart,
     Unknown,
     UserMessage,
 )
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.message_queue import MessageQueue
 from agentloop.mixins.session import Session
-from agentloop.transcript import OUTCOME_UNKNOWN, view
+from agentloop.transcript import OUTCOME_UNKNOWN, RunEnd, ToolStart, view
 from tests import SLOW
 
 SECRET = "4111-1111"

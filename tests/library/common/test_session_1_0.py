@@ -22,9 +22,9 @@ from agentloop import (
     view,
 )
 from agentloop.common.review import Decision
-from agentloop.messages import RunEnd, Unknown
+from agentloop.messages import Unknown
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
-from agentloop.transcript import Conversation
+from agentloop.transcript import Conversation, RunEnd
 from tests import ROOT
 
 SAMPLE = ROOT / "tests" / "data" / "session_1_0.jsonl"
@@ -72,7 +72,7 @@ def test_the_states_of_the_calls_are_the_same():
     assert states["call_1"].start.at == 1782000006.0
     assert states["call_1"].inner[0].result.text == "100"
     assert states["call_1.1"].call.name == "balance"
-    assert states["call_2"].state == "denied"
+    assert states["call_2"].status == "denied"
     assert states["call_3"].newest(UserQuestion).state == "q1"
     assert states["call_3"].newest(UserAnswer).content == '"today"'
     assert [state.call.id for state in conversation.open_calls] == ["call_5"]

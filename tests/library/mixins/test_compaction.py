@@ -278,7 +278,7 @@ class TestCompaction(test_loop.TestLoop):
         script = iter([*(call("read_page", n=n) for n in range(200)), "done"])
         llm = Metered(rate, answer)
         config = CompactionConfig(context_window=40_000)
-        agent = Compaction(llm=llm, tools=[read_page], compaction=config)
+        agent = Compaction(llm=llm, tools=[read_page], compaction=config, max_iterations=300)
         assert await agent.query("The task") == "done"
         assert summaries(agent)
         assert max(llm.sizes) <= 1.05 * 0.8 * 40_000

@@ -12,13 +12,15 @@ from agentloop import Agent, ChatOpenAI, Limits, Price, ScriptedModel
 from agentloop.common.prices import cost_of, genai_price
 from agentloop.common.summary import Summary
 from agentloop.events import UsageEvent
-from agentloop.messages import AssistantMessage, RunStart, SideRequest, Usage, UserMessage
+from agentloop.messages import AssistantMessage, Usage, UserMessage
 from agentloop.mixins.cost import Bill, Cost
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import RunStart, SideRequest
 from tests.core import test_loop
 from tests.core.test_loop import add
 from tests.doubles.fault_server import FaultServer, answer, send
+from tests.helpers import record_all
 
 MILLION = 1_000_000
 PRICES = {
@@ -204,7 +206,7 @@ class TestCost(test_loop.TestLoop):
     @given(st.lists(records))
     def test_totals_are_the_sums_over_the_log(self, log):
         agent = Priced(llm=ScriptedModel(), prices=PRICES)
-        agent.log.replace(log)
+        record_all(agent, log)
         requests = [record for record in log if hasattr(record, "usage")]
         unknown = [
             r for r in requests if (r.usage or r.model) and not (r.usage and r.model in PRICES)

@@ -17,6 +17,7 @@ from agentloop import (
     tool,
 )
 from agentloop.mixins.done import done_tool
+from agentloop.mixins.final_summary import FinalSummary
 from agentloop.models.scripted import call
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
@@ -212,7 +213,10 @@ class TestDoneTool(test_loop.TestLoop):
         llm = ScriptedModel(
             lambda m, t: "so far" if "limit" in m[-1].text else call("add", a=1, b=1)
         )
-        result = await DoneTool(llm=llm, tools=[add], max_iterations=2).run("x")
+
+        class Summing(DoneTool, FinalSummary): ...
+
+        result = await Summing(llm=llm, tools=[add], max_iterations=2).run("x")
         assert result == Result("so far", stop_reason="max_iterations")
 
 

@@ -20,9 +20,8 @@ import pytest
 
 from agentloop import AssistantMessage, RunStopped, ScriptedModel, tool
 from agentloop.common.store import read_log
-from agentloop.messages import SideRequest
 from agentloop.mixins.durable import Durable
-from agentloop.transcript import Conversation, view
+from agentloop.transcript import Conversation, SideRequest, view
 from tests import some
 from tests.core import test_loop
 from tests.programs.recipes.test_recipes import OLD_SQLITE

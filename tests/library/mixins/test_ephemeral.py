@@ -16,7 +16,7 @@ from agentloop.mixins.ephemeral import Pruning, placeholder
 from agentloop.models.scripted import call
 from tests.core import test_loop
 from tests.core.test_loop import ids_in, shown
-from tests.helpers import words
+from tests.helpers import record_all, words
 
 
 @tool("Look at the page", ephemeral=2)
@@ -137,7 +137,7 @@ class TestEphemeral(test_loop.TestLoop):
         replies = [at for at, one in enumerate(agent.log) if isinstance(one, AssistantMessage)]
         for at, request in zip(replies, llm.requests, strict=True):
             again = Ephemeral(llm=llm, tools=[look])
-            again.log.replace(agent.log[:at])
+            record_all(again, agent.log[:at])
             assert tuple(await again.context()) == request.messages
 
     def test_the_placeholder_names_the_tool_the_length_and_the_ways_to_read_the_result(self):

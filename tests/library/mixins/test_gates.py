@@ -320,7 +320,7 @@ class TestGate(test_loop.TestLoop):
         agent, ran = agent_with(bases, gates, [requested, "ok"], approval_mode="auto")
         await agent.run("go")
         [call_state] = agent.conversation.states.values()
-        assert (call_state.state, repr(ran)) == (
+        assert (call_state.status, repr(ran)) == (
             state,
             repr(executed),
         )  # repr distinguishes 1 from True

@@ -17,11 +17,11 @@ from agentloop import (
     tool,
 )
 from agentloop.common.summary import Summary
-from agentloop.messages import AssistantMessage, SideRequest, ToolStart, Usage, UserMessage
+from agentloop.messages import AssistantMessage, Usage, UserMessage
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import NOT_RUN, Limits, RunUsage
 from agentloop.models.scripted import call, validate_messages
-from agentloop.transcript import OUTCOME_UNKNOWN
+from agentloop.transcript import OUTCOME_UNKNOWN, SideRequest, ToolStart
 from tests.core import test_loop
 from tests.core.test_loop import add, fail
 from tests.helpers import late, results
@@ -123,7 +123,7 @@ class TestEveryLimit(test_loop.TestLoop):
     async def test_a_call_prevented_by_a_limit_counts_as_denied(self):
         agent = limited([ADD, ADD], "ok", max_tool_calls=1)
         await agent.run("x")
-        states = [state.state for state in agent.conversation.states.values()]
+        states = [state.status for state in agent.conversation.states.values()]
         assert states == ["completed", "denied"]
 
     async def test_every_run_counts_from_zero_even_a_continued_one(self):

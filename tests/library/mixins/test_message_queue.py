@@ -14,11 +14,13 @@ from agentloop import (
     Session,
     tool,
 )
-from agentloop.messages import AssistantMessage, RunStart, UserMessage
+from agentloop.messages import AssistantMessage, UserMessage
 from agentloop.mixins.message_queue import MessageQueue, Unread, every
 from agentloop.models.scripted import call
+from agentloop.transcript import RunStart
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
+from tests.helpers import record_all
 
 
 class Steered(MessageQueue, Agent): ...
@@ -183,6 +185,6 @@ class TestMessageQueue(test_loop.TestLoop):
 
     async def test_a_message_sent_after_a_killed_run_continues_the_conversation(self):
         agent, _ = self.make("two")
-        agent.log.replace([RunStart(), UserMessage("x"), AssistantMessage("one")])
+        record_all(agent, [RunStart(), UserMessage("x"), AssistantMessage("one")])
         agent.send("later")
         assert (await agent.run()).text == "two"

@@ -7,8 +7,8 @@ import re
 import textwrap
 from collections import Counter
 from importlib.util import find_spec
-from itertools import permutations
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,10 +21,15 @@ from agentloop.common.prices import Priced
 from agentloop.common.store import read_log
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
-from agentloop.run import BaseAgent
 from agentloop.settings import settings_of
 from tests.core import test_loop
 from tests.core.test_loop import add
+
+from .test_continuation import TestContinuation
+from .test_final_summary import TestFinalSummary
+from .test_forced_tool import TestForcedTool
+from .test_histories import TestHistories
+from .test_interruption import TestInterruption
 
 SEAMS = {"context", "toolset", "call_model", "call_tools", "call_tool", "finish", "record"}
 FOLDER = Path(agentloop.__file__).parent / "mixins"
@@ -38,6 +43,7 @@ MIXINS = [
 if not find_spec("dbos"):  # without it, Durable can't run
     MIXINS = [cls for cls in MIXINS if cls.__name__ != "Durable"]
 OWN = {
+    "add",
     "fork",
     "emit",
     "close",
@@ -90,7 +96,11 @@ class TestEveryMixin:
 # ---- the contract of the loop (with a single mixin, it is part of the tests of the mixin)
 
 
-class TestAgent(test_loop.TestLoop):
+class TestAgent(
+    TestContinuation, TestFinalSummary, TestForcedTool, TestHistories, TestInterruption
+):
+    """The contract of the loop, and of what `Agent` adds to the run itself."""
+
     agent_class = Agent
 
 
@@ -138,7 +148,7 @@ def private(cls):
 
 
 def test_no_private_name_is_defined_by_two_classes_of_an_agent():
-    names = [name for cls in [BaseAgent, Loop, Gate, *MIXINS] for name in private(cls)]
+    names = [name for cls in [Loop, Gate, *MIXINS] for name in private(cls)]
     assert "_judgments" in names
     assert [name for name, times in Counter(names).items() if times > 1] == []
 
@@ -183,7 +193,8 @@ async def test_every_order_of_the_mixins_of_agent_gives_the_same_answers_and_req
     answers, requests = first = await play((*standard, Loop))
     assert answers == ["first", "second"]
     assert any(messages[-1].text == SUMMARY_PROMPT for messages, *_ in requests)
-    for order in permutations(standard):
+    shuffle = Random(1).sample
+    for order in [standard[::-1], *(shuffle(standard, len(standard)) for _ in range(20))]:
         assert await play((*order, Loop)) == first
 
 

@@ -24,6 +24,7 @@ from agentloop.depends import current_agent
 from agentloop.mixins.approval import Approval, Deferred, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
+from tests.helpers import record_all
 
 
 class Asking(Approval, Agent): ...
@@ -246,7 +247,7 @@ async def test_a_deferred_call_that_has_no_result_yet_is_not_pending():
     records = [*agent.log]
     at = next(at for at, record in enumerate(records) if isinstance(record, Deferred))
     killed = bank.agent(defer_approval=True)
-    killed.log.replace(records[: at + 1])
+    record_all(killed, records[: at + 1])
     assert killed.pending == ()
     [waiting] = killed.deferred
     killed.decide(waiting.id, "allow")

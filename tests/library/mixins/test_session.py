@@ -26,8 +26,6 @@ from agentloop.common.store import HEADER, read_log, session_path
 from agentloop.errors import SessionLocked
 from agentloop.messages import (
     AssistantMessage,
-    Mark,
-    RunStart,
     ToolCall,
     Unknown,
     Usage,
@@ -39,6 +37,7 @@ from agentloop.mixins.hooks import Withheld
 from agentloop.mixins.message_queue import MessageQueue
 from agentloop.mixins.session import Session, list_sessions
 from agentloop.models.scripted import call
+from agentloop.transcript import Mark, RunStart
 from tests import ROOT, SLOW
 from tests.core import test_loop
 from tests.core.test_loop import add, shown

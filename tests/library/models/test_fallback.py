@@ -7,7 +7,7 @@ import pytest
 
 from agentloop import Agent, call, errors
 from agentloop.events import TextDeltaEvent
-from agentloop.messages import SideRequest, Usage
+from agentloop.messages import Attempt, Usage
 from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.openai_double import Failure
@@ -151,7 +151,7 @@ async def test_an_output_type_uses_the_done_tool():
 async def test_the_failed_attempts_of_all_models_belong_to_the_reply_or_the_error():
     def down():
         error = errors.ServerError("down")
-        error.attempts = (SideRequest("failed attempt", usage=Usage(5)),)
+        error.attempts = (Attempt(Usage(5)),)
         return error
 
     reply = await ask(Fallback(ScriptedModel(down()), ScriptedModel("hello")))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentloop import Agent, Loop, ScriptedModel, from_openai, to_openai
+from agentloop import Agent, ScriptedModel, from_openai, to_openai
 from agentloop.common.records import dump_record, load_record
 from agentloop.messages import (
     AssistantMessage,
@@ -16,6 +16,7 @@ from agentloop.messages import (
     ToolMessage,
     UserMessage,
 )
+from agentloop.mixins.histories import Histories
 from tests.doubles.wires import CONVERSATIONS, OPENAI, hold
 
 
@@ -156,16 +157,16 @@ def test_load_history_accepts_dicts_and_messages(stored):
     assert agent.messages == [UserMessage("hi")]
 
 
-@pytest.mark.parametrize("loop", [Agent, Loop])
+@pytest.mark.parametrize("loop", [Agent, Histories])
 @pytest.mark.parametrize("junk", ["hi", 7, None, ("user", "hi")])
 def test_a_history_of_another_type_is_an_error_that_names_the_function_to_use(loop, junk):
     with pytest.raises(TypeError, match="from_openai"):
         loop(llm=ScriptedModel()).load_history([junk])
 
 
-def test_a_history_of_dicts_in_a_plain_loop_is_an_error_that_names_the_function():
+def test_a_history_of_dicts_in_a_plain_mixin_is_an_error_that_names_the_function():
     with pytest.raises(TypeError, match="from_openai"):
-        Loop(llm=ScriptedModel()).load_history([{"role": "user", "content": "hi"}])
+        Histories(llm=ScriptedModel()).load_history([{"role": "user", "content": "hi"}])
 
 
 def test_a_history_with_an_invalid_dict_keeps_the_old_history():

@@ -7,11 +7,12 @@ import pytest
 
 from agentloop import ModelError
 from agentloop.common.prices import cost_of
-from agentloop.messages import RunEnd, SideRequest, Usage
+from agentloop.messages import Usage
 from agentloop.models.anthropic import read_anthropic_usage
 from agentloop.models.completions import read_openai_usage
 from agentloop.models.fallback import Fallback
 from agentloop.models.google import read_google_usage
+from agentloop.transcript import RunEnd, SideRequest
 from tests.doubles.fault_server import FaultServer, answer, chunk, fin, send, stall, stream_head
 from tests.doubles.wires import GOOGLE, OPENAI, RESPONSES
 

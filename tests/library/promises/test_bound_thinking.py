@@ -19,8 +19,10 @@ from agentloop import (
 )
 from agentloop.common.records import dump_record
 from agentloop.mixins.compaction import Compaction
+from agentloop.mixins.continuation import Continuation
 from agentloop.mixins.done import DoneTool
 from agentloop.mixins.ephemeral import Ephemeral
+from agentloop.mixins.histories import Histories
 from agentloop.mixins.instruction_files import InstructionFiles
 from agentloop.mixins.message_queue import MessageQueue
 from agentloop.models.fallback import Fallback
@@ -58,6 +60,9 @@ def model(server, name=MODEL, **settings):
     return ChatAnthropic(name, base_url=server.url, api_key="k", sleep=Naps(), **settings)
 
 
+class Plain(Continuation, Histories, Loop): ...
+
+
 class Script:
     """Runs agents against one double, and returns the thoughts of each request."""
 
@@ -72,7 +77,7 @@ class Script:
         await self.server.__aexit__(*error)
         assert self.server.refusals == []
 
-    def agent(self, agent_class=Loop, **settings):
+    def agent(self, agent_class=Plain, **settings):
         settings = {"tools": [look, note], "system_prompt": "Be good.", **settings}
         return agent_class(llm=model(self.server), **settings)
 

@@ -26,7 +26,7 @@ def stubborn(release):
 async def test_a_cancellation_ends_a_run_whose_tool_does_not_stop(caplog):
     release = asyncio.Event()
     llm = ScriptedModel([call("refuse"), call("refuse")], "ok")
-    agent = Loop(llm=llm, tools=[stubborn(release)], cancel_timeout=0.01)
+    agent = Agent(llm=llm, tools=[stubborn(release)], cancel_timeout=0.01)
     task = asyncio.create_task(agent.run("x"))
     while sum(type(record).__name__ == "ToolStart" for record in agent.log) < 2:
         await asyncio.sleep(0)

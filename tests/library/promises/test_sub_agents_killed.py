@@ -17,7 +17,8 @@ import pytest
 
 from agentloop import read_log
 from agentloop.common.subagents import SubAgentRecord
-from agentloop.messages import RunEnd, Unknown
+from agentloop.messages import Unknown
+from agentloop.transcript import RunEnd
 from tests import SLOW
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")

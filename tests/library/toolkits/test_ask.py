@@ -20,12 +20,11 @@ from agentloop import (
     assert_prefix_stable,
     tool,
 )
-from agentloop.messages import ToolStart
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import answer_text, ask_user, question_text
-from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
+from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN, ToolStart
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
 from tests.helpers import results

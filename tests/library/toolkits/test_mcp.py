@@ -20,7 +20,7 @@ from agentloop_chat import mcp_questions
 from agentloop_chat.mcp_questions import AskingTool
 
 from agentloop import Agent, ImagePart, ScriptedModel, Session, ToolError, assert_prefix_stable
-from agentloop.messages import ToolStart, text_of
+from agentloop.messages import text_of
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.environment import mask
@@ -33,7 +33,7 @@ from agentloop.toolkits.mcp import (
     mcp_servers,
     mcp_tools,
 )
-from agentloop.transcript import OUTCOME_UNKNOWN
+from agentloop.transcript import OUTCOME_UNKNOWN, ToolStart
 from tests import ROOT
 
 pytest.importorskip("mcp")

@@ -17,12 +17,12 @@ from agentloop import (
     tool,
 )
 from agentloop.common.summary import Summary
-from agentloop.messages import RunEnd, RunStart, UserMessage
+from agentloop.messages import UserMessage
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.recall import recall, search
-from agentloop.transcript import view
+from agentloop.transcript import RunEnd, RunStart, view
 from tests.core import test_loop
 from tests.core.test_loop import shown
 

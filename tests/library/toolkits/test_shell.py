@@ -255,9 +255,9 @@ class TestShell:
         os.mkfifo(sh.root / "pipe")
         started: list[int] = []
 
-        async def time_out(seconds, work, *, grace):  # expires after the child has started
+        async def time_out(work, seconds, *, grace):  # expires after the child has started
             if started:
-                return await wait_for(seconds, work, grace=grace)
+                return await wait_for(work, seconds, grace=grace)
             waiting = asyncio.ensure_future(work)
             started.append(int(await asyncio.to_thread((sh.root / "pipe").read_text)))
             waiting.cancel()

@@ -24,8 +24,13 @@ from agentloop import (
 )
 from agentloop.cli.main import main
 from agentloop.depends import current_agent
-from agentloop.messages import Reset, RunEnd, RunStart, SideRequest
 from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import (
+    Reset,
+    RunEnd,
+    RunStart,
+    SideRequest,
+)
 
 from .command import run
 from .held_double import HeldDouble

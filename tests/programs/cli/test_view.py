@@ -45,11 +45,11 @@ from agentloop.common.store import read_log
 from agentloop.common.subagents import SubAgentRecord
 from agentloop.content import describe_error
 from agentloop.depends import current_agent
-from agentloop.messages import RunEnd, RunStart, SideRequest, Unknown
+from agentloop.messages import Unknown
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.hooks import HookVerdict
 from agentloop.toolkits.subagent import as_tool
-from agentloop.transcript import view
+from agentloop.transcript import RunEnd, RunStart, SideRequest, view
 from tests import ROOT
 
 from .browser import axe, chromium

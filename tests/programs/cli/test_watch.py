@@ -20,8 +20,10 @@ from agentloop import (
     tool,
 )
 from agentloop.cli.view import data_of, page_of
-from agentloop.messages import RunStart, Unknown
+from agentloop.messages import Unknown
 from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import RunStart
+from tests.helpers import record_all
 
 from .browser import axe, chromium
 from .command import ROOT
@@ -66,7 +68,7 @@ async def test_the_view_of_every_step_equals_the_messages_of_the_agent():
     for at, row in enumerate(data["rows"]):
         seen = [*seen[: row["same"]], *row["then"]]
         agent = Agent(llm=ScriptedModel())
-        agent.log.replace(log[:at])
+        record_all(agent, log[:at])
         sent = [message.text for message in await agent.context()]
         assert [data["messages"][place].get("content", "") for place in seen] == sent
     assert len(data["rows"]) == len(log) + 1

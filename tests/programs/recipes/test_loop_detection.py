@@ -62,7 +62,7 @@ class TestLoopDetection(test_loop.TestLoop):
         for text in (result.text, warning):
             assert all(f'look({{"at": "{at}"}})' in text for at in range(length))
         assert ran(agent) == 4 * length - 1
-        assert [request.name for request in result.pending] == ["look"]
+        assert [state.call.name for state in agent.conversation.open_calls] == ["look"]
         assert validate_messages([*agent.messages, UserMessage("y")]) == []
         _, three_times, _ = await play(cycle * 3)
         assert warnings(three_times) != []

@@ -12,6 +12,7 @@ from agentloop import (
 )
 from agentloop.models.scripted import call
 from agentloop.toolkits.skills import discover_skills
+from tests.helpers import record_all
 from tests.library.toolkits.test_skills import LOAD, folder, put, read, results, write
 from tests.recipes import load
 
@@ -76,11 +77,11 @@ async def test_an_interrupted_call_that_the_skill_denies_has_an_unknown_outcome(
     await agent.run("x")
     at = next(n for n, record in enumerate(agent.log) if isinstance(record, ToolStart))
     loaded = [record for record in agent.log if getattr(record, "tool_name", "") == "skill"]
-    agent.log.replace([*agent.log[: at + 1], *loaded])  # a crash during the first call
-    agent.llm = ScriptedModel("ok")
-    await agent.run()
-    assert "outcome is unknown" in results(agent)[0]
-    assert "Denied" in results(agent)[0]
+    again = agent.fork(at=0, llm=ScriptedModel("ok"))
+    record_all(again, [*agent.log[: at + 1], *loaded])  # a crash during the first call
+    await again.run()
+    assert "outcome is unknown" in results(again)[0]
+    assert "Denied" in results(again)[0]
 
 
 async def test_a_skill_loaded_with_double_encoded_arguments_is_active(folder):

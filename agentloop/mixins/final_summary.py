@@ -1,0 +1,31 @@
+"""Ends a run that is out of turns with the model's summary of its work.
+
+Copy with: the core.
+"""
+
+from dataclasses import replace
+
+from ..loop import Loop
+from ..messages import Result
+from ..model import Request
+
+OUT_OF_TURNS = (
+    "You have reached the limit of turns and cannot call tools any more. "
+    "Summarize the completed work, the findings and the remaining tasks."
+)
+
+
+class FinalSummary(Loop):
+    """Asks for a summary after `max_iterations` turns. Calls in the reply don't run."""
+
+    async def finish(self, result: Result) -> Result | None:
+        answer = await super().finish(result)
+        if answer is None or answer.stop_reason != "max_iterations":
+            return answer
+        self.add_note(OUT_OF_TURNS)
+        # with the tools of the last request: the provider's cache holds their declarations
+        reply = await self.call_model(Request(await self.context(), self.turn_tools()))
+        if reply.tool_calls:
+            reply = replace(reply, tool_calls=(), raw=None)
+        self.add(reply)
+        return replace(answer, text=reply.text)

@@ -1,0 +1,44 @@
+"""Gives an agent another history: messages from elsewhere, or none.
+
+Copy with: the core.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from ..loop import Loop
+from ..messages import Message, SystemMessage
+from ..transcript import Conversation, Reset, ToolStart
+
+
+class Histories(Loop):
+    """Starts another history. The file of a session keeps the lines of the one before."""
+
+    def load_history(self, messages: Sequence[Message]) -> None:
+        """Continue with these messages instead of the current history.
+
+        System messages are left out, because the system prompt is a setting. A call that has no
+        result gets one which says that its outcome is unknown, because another program may have run
+        it.
+
+        Raises AgentBusy during a run, TypeError for anything but messages, and OSError if the
+        session can't be written; the log then holds what was written.
+        """
+        self.refuse_if_busy()
+        for message in messages:
+            if not isinstance(cast(object, message), Message):
+                raise TypeError(
+                    "load_history() takes a list of messages, such as [UserMessage('hi')], "
+                    f"not {message!r:.80}; from_openai() converts dicts of Chat Completions"
+                )
+        history = Conversation(messages).catch_up()
+        for state in history.open_calls:
+            ToolStart(state.call.id).apply(history)
+        self.record(Reset())
+        for message in history.messages:
+            if not isinstance(message, SystemMessage):
+                self.record(message)
+
+    def clear_history(self) -> None:
+        """Start a new history."""
+        self.load_history([])

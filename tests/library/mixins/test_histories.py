@@ -1,0 +1,53 @@
+"""Histories: the loop's contract and its own."""
+
+import pytest
+
+from agentloop import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from agentloop.mixins.histories import Histories
+from agentloop.transcript import (
+    OUTCOME_UNKNOWN,
+)
+from tests.core.test_loop import TestLoop, add, ids_in, shown
+
+
+class TestHistories(TestLoop):
+    agent_class = Histories
+
+    async def test_generated_call_ids_are_unique_across_logs(self):
+        asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 3)
+        template, _ = self.make(*(asks, "ok") * 6, tools=[add])
+        made = []
+        for agent in (template, template.fork(), template.fork()):
+            agent.clear_history()
+            await agent.query("x")
+            await agent.query("y")
+            made += ids_in(agent)
+        assert len(set(made)) == len(made) == 3 * 6
+
+    async def test_a_call_without_result_in_a_loaded_history_has_an_unknown_outcome(self):
+        asked = AssistantMessage("", (ToolCall("c1", "add", "{}"), ToolCall("c2", "add", "{}")))
+        agent, llm = self.make("ok")
+        agent.load_history([UserMessage("a"), asked, ToolMessage("c2", "add", "3")])
+        await agent.query("b")
+        assert shown(llm.requests[0])[2:4] == [OUTCOME_UNKNOWN, "3"]
+
+    @pytest.mark.parametrize("junk", ["hi", 7])
+    async def test_load_history_rejects_values_that_are_not_messages(self, junk):
+        with pytest.raises(TypeError, match="UserMessage"):
+            self.make("ok")[0].load_history([junk])
+
+    async def test_changes_of_a_callers_list_do_not_affect_the_agent(self):
+        history = [UserMessage("a"), AssistantMessage("b")]
+        one, two = self.make("1")[0], self.make("2")[0]
+        for agent in (one, two):
+            agent.load_history(history)
+        history.append(UserMessage("evil"))
+        one.messages.append(UserMessage("evil"))
+        assert (await one.query("c"), await two.query("c")) == ("1", "2")
+        assert [m.text for m in one.messages] == ["a", "b", "c", "1"]
+        assert [m.text for m in two.messages] == ["a", "b", "c", "2"]
