@@ -1,9 +1,10 @@
 """Agent: the loop with its usual mixins.
 
 Copy with: the core, mixins/nested_calls.py, mixins/done.py, mixins/ephemeral.py,
-mixins/compaction.py, toolkits/recall.py, common/decides.py, common/describe.py,
-common/hidden_text.py, common/model_info.py, common/tokens.py, and models/openai_messages.py for
-histories of dicts.
+mixins/compaction.py, mixins/interruption.py, mixins/final_summary.py, mixins/continuation.py,
+mixins/forced_tool.py, mixins/histories.py, toolkits/recall.py, common/decides.py,
+common/describe.py, common/hidden_text.py, common/model_info.py, common/tokens.py, and
+models/openai_messages.py for histories of dicts.
 """
 
 import logging

@@ -10,7 +10,7 @@ from left to right, and its result comes back from right to left.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -401,7 +401,7 @@ class Loop(Settings):
     @asynccontextmanager
     async def _only_run(
         self, prompt: Prompt, extra: Extra, events: EventQueue | None
-    ) -> AsyncIterator[Run]:
+    ) -> AsyncGenerator[Run]:
         """Refuse a second run, record the start and the prompt, and the end if the run fails."""
         await self.wait_for_cancelled_run()
         check_prompt(prompt, self.messages)

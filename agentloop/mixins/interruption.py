@@ -15,7 +15,7 @@ from ..messages import AssistantMessage, Message, Result, Stop, ToolCall
 from ..model import Request
 from ..stream import Run
 
-T = TypeVar("T")
+StepResult = TypeVar("StepResult")
 
 INTERRUPTED = "The user interrupted you here."
 
@@ -61,7 +61,7 @@ class Interruption(Loop):
     def _is_interrupted(self, run: Run) -> bool:
         return bool(self._interrupted and self._interrupted[0] is run)
 
-    async def _until_interrupted(self, work: Awaitable[T]) -> T:
+    async def _until_interrupted(self, work: Awaitable[StepResult]) -> StepResult:
         """Await a step of the run. Raises Stop if `interrupt` has ended it.
 
         The step raises CancelledError then, or what a model raised in response.

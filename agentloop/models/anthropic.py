@@ -74,7 +74,7 @@ CACHE_RULES = (
     (r"opus-4-8|sonnet-5(?!-\d\b)|sonnet-4|opus-4-[01]|3-7-sonnet", 1_024, 0.1),
     (r"opus-4-7|haiku-3|3-5-haiku|3-haiku", 2_048, 0.1),
 )
-CACHE_SOURCE = (
+CLAUDE_CACHE_SOURCE = (
     "https://platform.claude.com/docs/en/build-with-claude/prompt-caching (sizes), "
     "https://platform.claude.com/docs/en/about-claude/pricing (prices), November 2026"
 )
@@ -101,7 +101,7 @@ NOT_IN_OUTPUT = (
     "description|default|propertyName)$).*"
 )
 NOT_BLANK = {"text": "text", "thinking": "signature"}  # required non-blank fields, by type
-USER, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begins and ends
+USER_PREFIX, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begins and ends
 CONTROL = b',"cache_control":'
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
 # Models that accept thinking only behind the prefix that it was produced under: the same system
@@ -237,7 +237,7 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
             blocks[-1] = blocks[-1] | {"cache_control": control}
     messages: Encoded = body["messages"]
     newest_first = reversed(range(len(messages)))
-    for at in islice((at for at in newest_first if messages[at].startswith(USER)), 2):
+    for at in islice((at for at in newest_first if messages[at].startswith(USER_PREFIX)), 2):
         if CONTROL not in messages[at]:  # otherwise marked by `extra` of an attachment
             messages[at] = messages[at].removesuffix(END) + CONTROL + encode(control) + END
 
@@ -430,7 +430,7 @@ class ChatAnthropic(HTTPModel):
             (size, read) for models, size, read in CACHE_RULES if re.search(models, self.model)
         )
         size, read = next(known, (4_096, 0.1))
-        return CacheRules(size, read, 2.0 if self.cache == "1h" else 1.25, CACHE_SOURCE)
+        return CacheRules(size, read, 2.0 if self.cache == "1h" else 1.25, CLAUDE_CACHE_SOURCE)
 
     @property
     def output_limit(self) -> int | None:

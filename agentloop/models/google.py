@@ -69,7 +69,7 @@ GOOGLE_STOP_REASONS = {
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING = {"auto": None, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 EMPTY_PART: JSON = {"text": "(empty)"}  # for the first turn, which must be the user's
-CACHE_SOURCE = (
+GEMINI_CACHE_SOURCE = (
     "https://ai.google.dev/gemini-api/docs/caching (sizes), "
     "https://ai.google.dev/gemini-api/docs/pricing (prices), November 2026"
 )
@@ -317,7 +317,9 @@ class ChatGoogle(HTTPModel):
     def cache_rules(self) -> CacheRules:
         """The rules of Gemini's implicit cache, to which writing is free."""
         smallest = 2_048 if "gemini-2.5" in self.model else 4_096
-        return CacheRules(smallest, 0.05 if "gemini-4" in self.model else 0.1, 1.0, CACHE_SOURCE)
+        return CacheRules(
+            smallest, 0.05 if "gemini-4" in self.model else 0.1, 1.0, GEMINI_CACHE_SOURCE
+        )
 
     @property
     def output_limit(self) -> int | None:

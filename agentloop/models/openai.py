@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import httpx
 
 NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these models
-CACHE_SOURCE = (
+GPT_CACHE_SOURCE = (
     "https://developers.openai.com/api/docs/guides/prompt-caching (sizes, price of a write), "
     "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
 )
@@ -118,7 +118,7 @@ class ChatOpenAI(HTTPModel):
             return CacheRules()
         version = int(name[1] or 0), int(name[2] or 0)
         read = next((price for model, price in READ_PRICES.items() if model in self.model), 0.1)
-        return CacheRules(1_024, read, 1.25 if version >= (5, 6) else 1.0, CACHE_SOURCE)
+        return CacheRules(1_024, read, 1.25 if version >= (5, 6) else 1.0, GPT_CACHE_SOURCE)
 
     @property
     def output_limit(self) -> int | None:

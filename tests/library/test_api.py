@@ -228,13 +228,12 @@ def test_every_page_imports_public_names_only(path):
 def test_the_check_of_imports_finds_internal_names():
     code = """
         import agentloop.waiting_room
-        from agentloop import events, messages as m, vocabulary
+        from agentloop import events, messages as m
         from agentloop.tools import names_of_file
-        events.TextEvent, m.Fork, m.TAGS
+        events.TextEvent, m.Unknown, m.TAGS
     """
     assert private_imports(textwrap.dedent(code)) == [
         "agentloop.waiting_room",
-        "agentloop.vocabulary",
         "agentloop.tools.names_of_file",
         "agentloop.messages.TAGS",
     ]

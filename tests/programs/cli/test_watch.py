@@ -56,7 +56,7 @@ def names_in_the_page():
 
 def test_every_line_that_writes_a_record_is_in_the_loop():
     source = inspect.getsource(Loop.run)
-    assert names_in_the_page() >= {"Run", "call_model", "call_tools", "finish", "context"}
+    assert names_in_the_page() >= {"_only_run", "call_model", "call_tools", "finish", "context"}
     for name in names_in_the_page() - {"record"}:
         assert re.search(rf"\b{name}\(", source), f"{name}: which line writes these records?"
 
@@ -145,16 +145,16 @@ class TestInABrowser:
         browser.show(await kitchen())
         steps = [(lit, " ".join(record.split())) for lit, record, _ in browser.steps()]
         lines = {
-            "mark the run starts": "Run(",
-            "user Make 8 pancakes.": "Run(",
-            "model I will look up": "self._record_reply(",
+            "mark the run starts": "self._only_run(",
+            "user Make 8 pancakes.": "self._only_run(",
+            "model I will look up": "self.add(",
             "mark take starts": "self.call_tools(",
             "result 8 pancakes take 4 eggs": "self.call_tools(",
-            "mark the run ended: cancelled": "run.result_if_interrupted(",
+            "mark the run ended: cancelled": "self._only_run(",
             "sealed Interrupted": "self._resume_open_calls(",
-            "user Are they done?": "Run(",
-            "model I do not know": "self._record_reply(",
-            "mark the run ended: completed": "run.end(result)",
+            "user Are they done?": "self._only_run(",
+            "model I do not know": "self.add(",
+            "mark the run ended: completed": "self._end_run(result)",
             "mark summary: The task: 8 pancakes": "self.call_model(",
         }
         for begins, part in lines.items():
@@ -180,29 +180,24 @@ class TestInABrowser:
         assert "A record of cook, a sub-agent" in what
 
     async def test_records_at_the_end_of_a_run_have_their_lines(self, browser):
-        nudged = Loop(llm=ScriptedModel(" ", "Yes."))
+        nudged = Agent(llm=ScriptedModel(" ", "Yes."))
         await nudged.run("Are there eggs?")
         browser.show(nudged.log)
         assert [lit for lit, record, _ in browser.steps() if "the library" in record] == [
             "if result and (result := await self.finish(result)):"
         ]
-        endless = Loop(llm=ScriptedModel(call("recipe", dish="x"), "Enough."), tools=[recipe])
+        endless = Agent(llm=ScriptedModel(call("recipe", dish="x"), "Enough."), tools=[recipe])
         endless.max_iterations = 1
         await endless.run("Go.")
         browser.show(endless.log)
         *_, note, reply, end = [lit for lit, _, _ in browser.steps()]
-        assert "_sum_up(" in note
-        assert "_sum_up(" in reply
+        assert "_finish_stopped(" in note
+        assert "_finish_stopped(" in reply
         assert "_finish_stopped(" in end
         stopped = Loop(llm=ScriptedModel(call("stop")), tools=[stop])
         await stopped.run("Go.")
         browser.show(stopped.log)
         assert "_finish_stopped(" in [lit for lit, _, _ in browser.steps()][-1]
-        length = AssistantMessage("", [ToolCall("a", "recipe")], stop_reason="length")
-        cut = Loop(llm=ScriptedModel(length, "Well."), tools=[recipe])
-        await cut.run("Go.")
-        browser.show(cut.log)
-        assert any("_close_truncated_calls(" in lit for lit, _, _ in browser.steps())
 
     async def test_the_view_shows_the_changes_of_a_step(self, browser):
         browser.show(await kitchen())

@@ -23,7 +23,7 @@ from agentloop.messages import AssistantMessage, Stop
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
-from agentloop.toolkits.ask import UserQuestion
+from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
 from tests.recipes import load
@@ -273,7 +273,7 @@ async def test_a_tool_called_by_a_program_may_ask_a_question():
         this: Annotated[ToolCall, Depends(current_call)],
     ) -> str:
         """Book."""
-        if answer := agent.conversation.state_of(this).answer:
+        if answer := agent.conversation.state_of(this).newest(UserAnswer):
             return f"booked for {answer.content}"
         agent.record(UserQuestion(this.id, '{"question": "For how many?"}'))
         raise Stop("needs_answer")
