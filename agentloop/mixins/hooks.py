@@ -48,6 +48,7 @@ from ..common.subagents import FiresHooks
 from ..common.summary import Summary
 from ..content import clip
 from ..depends import Function
+from ..loop import Loop
 from ..messages import (
     JSON,
     AssistantMessage,
