@@ -81,7 +81,10 @@ def home(name: str, modules: dict[str, ModuleType]) -> str:
     """Return the module that defines a name of the top-level package."""
     value = getattr(modules["agentloop"], name)
     defined = getattr(value, "__module__", "")
-    return defined if defined in modules else "agentloop.messages"  # a union of types
+    if defined in modules:
+        return defined
+    unions = "agentloop.messages", "agentloop.transcript"  # a union of types has no module
+    return next(module for module in unions if hasattr(modules[module], name))
 
 
 def resolve_fields(cls: type) -> None:

@@ -1,6 +1,8 @@
 """Continues after a reply that isn't an answer: cut off in its calls, paused, or empty.
 
 Copy with: the core, common/nudge.py.
+
+    class MyAgent(Continuation, Loop): ...            # part of `Agent`
 """
 
 from ..common.nudge import nudge

@@ -1,6 +1,10 @@
 """Ends a run that is out of turns with the model's summary of its work.
 
 Copy with: the core.
+
+    class MyAgent(FinalSummary, Loop): ...            # part of `Agent`
+    result = await MyAgent(llm=llm, tools=tools, max_iterations=5).run("Look for the cause.")
+    result.text                                       # what was done, and what's left
 """
 
 from dataclasses import replace

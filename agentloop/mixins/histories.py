@@ -1,6 +1,9 @@
 """Gives an agent another history: messages from elsewhere, or none.
 
 Copy with: the core.
+
+    agent.load_history([UserMessage("I am Ada."), AssistantMessage("Hello, Ada.")])
+    agent.clear_history()
 """
 
 from collections.abc import Sequence
