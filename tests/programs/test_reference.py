@@ -24,7 +24,8 @@ SHARED = {  # code shared by other parts
     f"agentloop.models.{name}" for name in ("completions", "responses", "wire")
 }
 GIVEN = {  # names that the examples do not define
-    *("llm", "agent", "tools", "read", "write", "search", "small", "get_weather", "hundreds", "where_it_is"),
+    *("llm", "agent", "tools", "read", "write", "search", "small", "hundreds", "where_it_is"),
+    "get_weather",
     *("how_many_are_open", "url", "client_metadata", "token_storage", "open_browser"),
     *(
         "await_callback",
