@@ -157,7 +157,9 @@ class Loop(Settings):
                         return self._end_run(result)
                 raise Stop("max_iterations")
             except Stop as stop:
-                return self._end_run(await self._finish_stopped(stop))
+                return self._end_run(await self._finish_stopped(run, stop))
+            except (Exception, asyncio.CancelledError) as error:
+                return self._end_run(run.result_if_interrupted(error))
 
     async def query(self, prompt: Prompt) -> str:
         """Run a prompt and return its answer. Raises RunStopped if the run ends without one."""
@@ -502,12 +504,14 @@ class Loop(Settings):
             await run.events.join()
         return not run.stopping
 
-    async def _finish_stopped(self, stop: Stop) -> Result:
+    async def _finish_stopped(self, run: Run, stop: Stop) -> Result:
         """Pass the Result of a Stop to `finish`, which can't continue the run."""
         try:
             return await self.finish(stop.result) or stop.result
         except Stop as later:
             return later.result
+        except asyncio.CancelledError as cancel:
+            return run.result_if_interrupted(cancel)
 
     def _end_run(self, result: Result) -> Result:
         """Record the end of the run, and return the complete Result."""

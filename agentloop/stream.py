@@ -18,6 +18,7 @@ class Run:
     system_text: the system prompt of all requests of the run.
     events: the queue of the stream's reader, if there is one.
     stopping: whether no further call may start, after an error, a Stop or an interruption.
+    interrupted: whether the task was cancelled to end the run with a Result.
     """
 
     def __init__(self, system_text: str, events: EventQueue | None) -> None:
@@ -31,7 +32,7 @@ class Run:
         self._cancels_before = task.cancelling()
         self.system_text = system_text
         self.events = events
-        self.stopping = False
+        self.stopping = self.interrupted = False
 
     @property
     def is_alive(self) -> bool:
@@ -47,6 +48,18 @@ class Run:
         """Raise CancelledError if the run was cancelled, which a model may have suppressed."""
         if self.is_cancelled:
             raise asyncio.CancelledError
+
+    def result_if_interrupted(self, error: BaseException) -> Result:
+        """Return the Result of an interrupted run. Raises the error of any other run.
+
+        The error is a CancelledError, or what a model raised in response to one.
+        """
+        if not self.interrupted:
+            raise error
+        self.task.uncancel()
+        if self.is_cancelled:  # by somebody else, too
+            raise error
+        return Result(stop_reason="interrupted")
 
     async def wait_if_cancelled(self, seconds: float) -> None:
         """Wait until a cancelled run has ended, at most this long."""

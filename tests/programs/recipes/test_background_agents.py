@@ -7,7 +7,7 @@ import pytest
 
 from agentloop import Agent, Limits, ScriptedModel, Session, assert_prefix_stable, tool
 from agentloop.messages import AssistantMessage, Usage
-from agentloop.mixins.approval import Approval
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import call
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
@@ -176,7 +176,8 @@ async def test_the_limits_of_the_parent_apply_to_its_background_agents():
 
 
 async def test_a_call_that_awaits_approval_starts_no_agent():
-    class Asking(recipe.Background, Approval, Agent): ...
+    class Asking(recipe.Background, Approval, Agent):
+        approval_rules = (Rule("ask", "research"), Rule("allow"))  # also judge its sub-agents
 
     helper = Helper()
     helper.go.set()
