@@ -3,9 +3,13 @@
 Use background agents for slow side tasks. The run ends after the last of them has answered. Their
 requests count in the usage, cost and limits of the caller. If the run is cancelled or its process
 dies, its background agents end too: the next run reports that their outcome is unknown.
+
+A background agent can't wait for a decision or an answer: allow its calls by rules, or with
+`read_only=True`. If it asks, it ends, and the caller's model reads what it has done.
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any
@@ -19,19 +23,22 @@ from agentloop import (
     Record,
     Result,
     ScriptedModel,
+    Stop,
     Tool,
     ToolCall,
     UserMessage,
     call,
     current_agent,
     current_call,
+    load_record,
     tool,
 )
+from agentloop.common.subagents import SubAgentRecord
 from agentloop.content import describe_error
 from agentloop.messages import frozen
 from agentloop.mixins.message_queue import Sent, Unread
 from agentloop.toolkits.subagent import run_sub_agent
-from agentloop.transcript import CallEntry, Fold, RunEnd
+from agentloop.transcript import CallEntry, Conversation, Fold, RunEnd
 from agentloop.waiting import wait_for
 
 STARTED = "Started in the background. Continue with other work: the answer arrives as a message."
@@ -80,10 +87,20 @@ class Background(MessageQueue):
         try:
             text = await wait_for(work(), self.background_timeout, grace=self.cancel_timeout)
             outcome = f"has answered: {text}"
+        except Stop:
+            outcome = f"needed a decision or an answer, and ended. {self._work_of(call_id)}"
         except Exception as error:
             outcome = f"has failed: {describe_error(error)}"
         if self._tasks.pop(call_id, None):  # otherwise the run has ended
             self._end(call_id, name, outcome)
+
+    def _work_of(self, call_id: str) -> str:
+        """Describe the calls that a sub-agent has made, with their results."""
+        records = [record for record in self.log if isinstance(record, SubAgentRecord)]
+        log = [load_record(json.dumps(r.record)) for r in records if r.call_id == call_id]
+        states = Conversation(log).catch_up().states.values()
+        done = [f"{s.call.name}({s.call.arguments}): {s.result.text}" for s in states if s.result]
+        return "\n".join(["Its calls:", *done]) if done else "It had made no calls."
 
     def _end(self, call_id: str, name: str, outcome: str) -> None:
         text = f"{name} ({call_id}) {outcome}"

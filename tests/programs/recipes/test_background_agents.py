@@ -24,7 +24,7 @@ class Helper:
         self.go, self.started = asyncio.Event(), asyncio.Event()
         self.starts = self.cancelled = 0
 
-        @tool("Look")
+        @tool("Look", read_only=True)
         async def look() -> str:
             self.starts += 1
             self.started.set()
@@ -187,6 +187,22 @@ async def test_a_call_that_awaits_approval_starts_no_agent():
     boss.decide(result.pending[0].id, "allow")
     assert (await boss.run()).text == "b"
     assert helper.starts == 1
+
+
+async def test_the_caller_reads_what_a_background_agent_did_before_it_asked():
+    class Asking(recipe.Background, Approval, Agent):
+        approval_rules = (Rule("allow", "research"),)
+
+    look = tool("Look", name="look", read_only=True)(lambda: "seen")
+    pay = tool("Pay", name="pay")(lambda: "paid")
+    agent = Agent(llm=ScriptedModel(call("look"), call("pay"), "never"), tools=[look, pay])
+    research = recipe.in_background(agent, "research", "Research in the background")
+    llm = ScriptedModel(call("research", prompt="moon"), "a", "b")
+    boss = Asking(llm=llm, tools=[research])
+    assert (await boss.run("x")).stop_reason == "completed"
+    [told] = [text for text in texts(boss) if "needed a decision" in text]
+    assert "look({}): seen" in told
+    assert boss.pending == ()
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
