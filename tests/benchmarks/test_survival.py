@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests import SLOW
+from tests import ROOT, SLOW
 from tests.benchmarks.survival import page
 
 if sys.platform == "win32":
@@ -22,6 +22,16 @@ def test_the_page_and_the_picture_are_made_from_the_saved_results():
     hint = "python -m tests.benchmarks.survival.page"
     assert (page.FOLDER / "README.md").read_text(encoding="utf-8") == page.page(RESULTS), hint
     assert (page.FOLDER / "survival.svg").read_text(encoding="utf-8") == page.picture(RESULTS), hint
+
+
+def test_the_readme_quotes_the_saved_results():
+    good, runs = page.clean(RESULTS["programs"]["agentloop"])
+    others = len(RESULTS["programs"]) - len(page.OURS)
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert others == 7
+    assert "it and seven other programs" in readme
+    assert f"{good} of {runs} runs" in readme
+    assert page.all_clean(RESULTS) == ["agentloop", "Strands"]
 
 
 def test_every_program_is_measured_and_follows_a_documentation_page():
