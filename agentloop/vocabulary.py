@@ -31,8 +31,18 @@ JSON Prompt ToolChoice Unknown frozen text_of
     it is in agentloop.messages
 Approval Rule plain_arguments
     it is in agentloop.mixins.approval
+Continuation
+    it is in agentloop.mixins.continuation
 Durable
     it is in agentloop.mixins.durable
+FinalSummary
+    it is in agentloop.mixins.final_summary
+ForcedTool
+    it is in agentloop.mixins.forced_tool
+Histories
+    it is in agentloop.mixins.histories
+Interruption
+    it is in agentloop.mixins.interruption
 NestedCalls
     it is in agentloop.mixins.nested_calls
 Hook HookEvent Hooks
