@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ..common.records import dump_record, load_record
-from ..common.store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
+from ..common.store import (
+    SESSION_DIR,
+    SESSION_NAME,
+    SessionFile,
+    load_log,
+    read_lines,
+    read_log,
+    session_path,
+)
 from ..loop import Loop
 from ..messages import AssistantMessage, TextPart, Usage
 from ..model import Request
@@ -190,19 +198,28 @@ class SessionInfo(NamedTuple):
 
 
 def list_sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
-    """List the sessions of a directory, newest first. The title of invalid sessions is the error.
+    """List the sessions of a directory, newest first. If one can't be read, its title is the error.
+
+    Files whose names no session can have are left out.
 
     names: a glob for the names of the sessions to read, such as "desk-*".
     """
     infos: list[SessionInfo] = []
     for path in Path(session_dir).expanduser().glob(f"{names}.jsonl"):
+        if not SESSION_NAME.fullmatch(path.stem):
+            continue
         try:
             lines = read_lines(path)
             title, latest = first_prompt(since_reset(lines)), first_prompt(reversed(lines))
         except (OSError, ValueError) as error:
-            title, latest = str(error), ""
+            title, latest = one_line(str(error)), ""
         infos.append(SessionInfo(path.stem, title, latest, path.lstat().st_mtime, path))
     return sorted(infos, key=lambda info: -info.modified)
+
+
+def one_line(text: str) -> str:
+    """Return a text without line ends and other control characters, for a list."""
+    return "".join(filter(str.isprintable, " ".join(text.split())))
 
 
 def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
@@ -228,5 +245,5 @@ def first_prompt(lines: Iterable[bytes]) -> str:
                     text = record.content
                     if not isinstance(text, str):  # attached files follow the prompt
                         text = next((part.text for part in text if isinstance(part, TextPart)), "")
-                    return " ".join(text.split())[:TITLE]
+                    return one_line(text)[:TITLE]
     return ""

@@ -287,6 +287,17 @@ class TestSession(test_loop.TestLoop):
         assert "schema 2" in newer.title
         assert list_sessions(tmp_path, "[en]*") == [empty, newer]
 
+    def test_a_title_is_one_line_without_control_characters(self, tmp_path):
+        write(tmp_path, UserMessage("one\u2028two\r\nthree\x1b[31m \u202efour"))
+        [info] = list_sessions(tmp_path)
+        assert info.title == info.latest == "one two three[31m four"
+
+    @posix
+    def test_a_file_with_a_name_that_no_session_can_have_is_not_listed(self, tmp_path):
+        for name in ("s", "a\nb", "a b", "\x1b[2J"):
+            write(tmp_path, UserMessage("hi"), name=name)
+        assert [info.name for info in list_sessions(tmp_path)] == ["s"]
+
     async def test_a_session_is_listed_by_the_prompts_of_its_user_after_the_last_reset(
         self, tmp_path
     ):
