@@ -86,7 +86,7 @@ class RunStart(Mark):
 
     session, system_prompt, tools: recorded by a session: its name, the prompt, and the tools as
         [name, description, parameters].
-    workflow_run: id of a durable workflow, which may restart the same run.
+    workflow_run: id of a run in a durable workflow. If it starts again, it replaces this attempt.
     """
 
     system_prompt: str = ""
@@ -262,21 +262,16 @@ class Log(Sequence[Record]):
         self._folds: dict[object, Fold] = {}
 
     def append(self, record: Record) -> None:
-        """Append a record. A Reset starts a new history. In a program, call `agent.record`."""
-        with self.lock:
-            if isinstance(record, Reset):
-                self._records, self._folds = [], {}
-            self._records.append(record)
+        """Append a record. In a program, call `agent.record`.
 
-    def rewind(self, length: int) -> None:
-        """Drop the records starting at index `length`, before repeating an attempt at the same run.
-
-        The session file keeps the dropped records. Loading the session omits them only if the next
-        attempt starts with a RunStart of the same `workflow_run`, as `Durable` records it.
+        A Reset ends the history before it, and a workflow that starts a run again ends its earlier
+        attempt at the run: see `still_valid`.
         """
         with self.lock:
-            if length < len(self._records):
-                self._records, self._folds = self._records[:length], {}
+            kept = still_valid(self._records, record)
+            if kept < len(self._records):
+                self._records, self._folds = self._records[:kept], {}
+            self._records.append(record)
 
     def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
         """Return the fold `kind(records, *settings)`, updated with all records.
@@ -313,6 +308,17 @@ class Log(Sequence[Record]):
 
     def __repr__(self) -> str:
         return f"Log({self._records!r})"
+
+
+def still_valid(records: Sequence[Record], record: Record) -> int:
+    """Return how many records, from the first, still count after a new record."""
+    if isinstance(record, Reset):
+        return 0
+    run = record.workflow_run if isinstance(record, RunStart) else ""
+    for at, old in enumerate(records if run else ()):
+        if isinstance(old, RunStart) and old.workflow_run == run:
+            return at
+    return len(records)
 
 
 class Conversation(Fold):

@@ -14,7 +14,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from threading import RLock
@@ -22,7 +21,7 @@ from weakref import WeakSet
 
 from ..errors import SessionLocked
 from ..messages import Unknown
-from ..transcript import Record, Reset, RunStart
+from ..transcript import Log, Record
 from ..waiting import logger
 from .records import dump_record, load_record
 
@@ -50,16 +49,6 @@ else:
 
 def _open_private(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_APPEND, 0o600)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a renamed file durable, on operating systems that can open directories."""
-    with suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
@@ -122,52 +111,10 @@ class SessionFile(FileIO):
                 data = data[os.write(fd, data) :]
             self._torn, self._end = False, self._end + len(line) + 1
 
-    def replace(self, lines: Iterable[bytes]) -> None:
-        """Replace all lines atomically: a kill leaves either the previous or the new lines.
-
-        The new file is locked before replacing the previous file. After an OSError, the file is
-        unchanged.
-        """
-        self._check()
-        self.delete_temporary()
-        path = self.path.with_suffix(".replacing")
-        new = SessionFile(path, fsync=self.fsync, new=True)
-        try:
-            for line in lines:
-                new.append(line)
-            new.sync()
-            self._take_place(new)
-        except BaseException:
-            new.discard()
-            raise
-
     def discard(self) -> None:
         """Close and delete the file."""
         self.close()
         self.path.unlink(missing_ok=True)
-
-    def delete_temporary(self) -> None:
-        """Delete the temporary file of an interrupted `replace`."""
-        self.path.with_suffix(".replacing").unlink(missing_ok=True)
-
-    def _take_place(self, new: SessionFile) -> None:
-        """Move a new file to this path, and continue with its descriptor, which owns its lock."""
-        # open files cannot be moved, so the session is unlocked temporarily
-        if sys.platform == "win32":
-            super(SessionFile, new).close()
-            super().close()
-            try:
-                os.replace(new.path, self.path)
-            finally:
-                super().__init__(self.path, "ab", opener=_open_private)
-                _lock(self.fileno())
-        else:
-            os.replace(new.path, self.path)
-            os.dup2(new.fileno(), self.fileno(), inheritable=False)
-            super(SessionFile, new).close()  # SessionFile.close would unlock the session
-        self._torn, self._end = False, new._end
-        if self.fsync:
-            _sync_folder(self.path.parent)
 
     def sync(self) -> None:
         """Wait until all lines are durable after a power failure. Raises OSError otherwise."""
@@ -276,14 +223,13 @@ def write_log(path: str | Path, records: Iterable[Record]) -> None:
 
 
 def load_log(lines: Iterable[bytes]) -> list[Record]:
-    """Return the log in a session's lines: the newest Reset and subsequent records.
+    """Return the log in a session's lines: the records that still count.
 
-    Replaced attempts of a run are omitted. An unreadable line becomes an `Unknown` record of type
-    "unreadable" with the line's number, so that positions in the log, such as `Summary.kept_from`,
-    stay the same. Raises ValueError if the line is a reply: without the calls that it made, the
-    model would make them again.
+    An unreadable line becomes an `Unknown` record of type "unreadable" with the line's number, so
+    that positions in the log, such as `Summary.kept_from`, stay the same. Raises ValueError if the
+    line is a reply: without the calls that it made, the model would make them again.
     """
-    log = list[Record]()
+    log = Log()
     for number, line in enumerate(lines, 1):
         if line.startswith(HEADER):
             continue
@@ -299,21 +245,5 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
                 ) from None
             logger.warning("line %d of the session can't be read: %s", number, error)
             record = Unknown({"type": "unreadable", "line": number, "error": str(error)})
-        if isinstance(record, Reset):
-            log.clear()
-        elif isinstance(record, RunStart):
-            log = without_attempt(log, record)
         log.append(record)
-    return log
-
-
-def without_attempt(log: list[Record], start: RunStart) -> list[Record]:
-    """Return the log before a previous attempt at the same run, or the complete log.
-
-    The `workflow_run` of a RunStart identifies a run that may restart.
-    """
-    run = start.workflow_run
-    for at, old in enumerate(log):
-        if run and isinstance(old, RunStart) and old.workflow_run == run:
-            return log[:at]
-    return log
+    return [*log]

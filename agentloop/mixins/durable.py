@@ -1,6 +1,6 @@
 """Durable execution in DBOS workflows: after a crash, a run continues at its last step.
 
-Copy with: the core, common/records.py, common/store.py. Needs `pip install 'dbos>=3.4,<4'`.
+Copy with: the core, common/records.py. Needs `pip install 'dbos>=3.4,<4'`.
 
     class DurableAgent(Agent, Durable): ...    # last: the other mixins run again in a replay
 
@@ -43,7 +43,6 @@ from typing import Any
 from zlib import crc32
 
 from ..common.records import dump_record, load_record
-from ..common.store import without_attempt
 from ..events import Event
 from ..loop import Loop
 from ..messages import (
@@ -87,10 +86,8 @@ class Durable(Loop):
 
     def record(self, record: Record) -> None:
         if isinstance(record, RunStart) and (step := _reserve_step()):
-            run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same id
-            record = replace(record, workflow_run=run)
-            # a session may contain the first attempt
-            self.log.rewind(len(without_attempt([*self.log], record)))
+            # a replay has the same id, and replaces the first attempt, which a session has saved
+            record = replace(record, workflow_run=f"{_dbos().workflow_id}:{step.step_id}")
         super().record(record)
         recording = _recording.get()
         if recording and recording[0] is self:

@@ -85,7 +85,6 @@ class Session(Loop):
         """
         path = session_path(name, self.session_dir)
         self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
-        self.session_file.delete_temporary()
         return read_lines(path)
 
     def write_line(self, line: bytes) -> None:
@@ -110,7 +109,7 @@ class Session(Loop):
                 self.saved = 1
         else:
             super().record(record)
-            if isinstance(record, RunStart):  # Durable rewinds the log to replay a workflow
+            if isinstance(record, RunStart):  # a replayed workflow replaces its first attempt
                 self.saved = min(self.saved, len(self.log) - 1)
             self.save(record, line)
         if isinstance(record, RunEnd) and self.session_file:

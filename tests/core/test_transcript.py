@@ -231,9 +231,14 @@ def test_an_incremental_fold_equals_a_fold_of_the_complete_log(log, cut):
         assert agent.conversation.requests == complete.requests
         assert agent.conversation.run == complete.run
         assert agent.usage == usage_of(complete.requests)
-    agent.log.rewind(cut)
+    before = [*agent.log]
+    agent.record(RunStart(workflow_run="w"))
     agent.record(TASK)
-    assert agent.messages == view(agent.log), "after a rewind the folds start over"
+    again = RunStart(workflow_run="w")
+    agent.record(again)
+    assert agent.log[-1] is again
+    assert agent.log[:-1] == before
+    assert agent.messages == view(agent.log), "the folds start over after an attempt is replaced"
     agent.record(Reset())
     agent.record(TASK)
     assert agent.messages == [TASK]

@@ -1045,7 +1045,7 @@ async def test_context_info_counts_the_tokens_of_each_part_and_of_pruned_results
     agent = kind(llm=llm, tools=[read], context_budget=1_500, **settings)
     await agent.query("Read it.")
     request = agent.llm.requests[-1]
-    agent.log.rewind(len(agent.log) - 2)  # without the answer and the end of the run
+    agent = agent.fork(len(agent.log) - 2)  # without the answer and the end of the run
     info = await context_info(agent)
     hidden = info.pop("hidden")
     assert sum(info.values()) == message_tokens(request.messages) + tool_tokens(request.tools)
