@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, NoReturn, Self, cast
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SkipValidation
 
@@ -339,6 +339,15 @@ class Loop(Settings):
             for record in [*closed(records), Fork()]:
                 twin.log.append(record)
         return twin
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.fork()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an agent can't be pickled: save its log with Session, or fork() it")
 
     def waiting_call(self, call_id: str) -> CallState:
         """Return the state of a call that may still start.
