@@ -1,8 +1,8 @@
-"""Serialization of records as JSON lines: `dump_record` and `load_record`.
+"""A record as a line of JSON, and back: `dump_record` and `load_record`.
 
 Copy with: transcript.py and its imports.
 
-A saved log consists of such lines. Unknown fields and record types survive the round trip.
+A saved log consists of such lines. Fields and types that this version doesn't know survive.
 """
 
 import base64
@@ -31,9 +31,9 @@ NESTED = {tuple[ToolCall, ...]: ToolCall, tuple[Citation, ...]: Citation}  # by 
 
 
 def to_dict(value: object) -> Any:
-    """Convert a record to a dictionary of plain JSON data, with the record's type under "type".
+    """Return a record as JSON data, with its type under "type".
 
-    Fields with default values are omitted. Binary data is encoded as base64.
+    Fields that have their default value are left out, and bytes become base64.
     """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
@@ -54,9 +54,9 @@ def to_dict(value: object) -> Any:
 
 
 def from_dict(data: Any, cls: Any = None) -> Any:
-    """Convert the result of `to_dict` to a record or part; unknown types become `Unknown`.
+    """Return the record or part that `to_dict` has converted. An unknown type becomes `Unknown`.
 
-    Raises KeyError, TypeError or ValueError for invalid data.
+    Raises KeyError, TypeError or ValueError for anything else.
     """
     if cls is None:
         cls = TAGS.get(str(data["type"]), Unknown)
@@ -75,10 +75,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
 
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:
-    """Convert a field's JSON to the value.
-
-    JSON represents a tuple as a list, an enum or a time as text, and a `Usage` as an object.
-    """
+    """Return a field's value from its JSON, where a tuple is a list, and an enum or a time text."""
     hint = field_types_of(cls)[name]
     if hint in NESTED:
         return tuple(from_dict(item, NESTED[hint]) for item in value)
@@ -94,14 +91,17 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
 
 
 def dump_record(record: Record | Message) -> bytes:
-    """Serialize a record to a line of JSON without newline. Raises ValueError for invalid data."""
+    """Return a record as a line of JSON, without a line end.
+
+    Raises ValueError for data that isn't JSON, such as an object in `extra`.
+    """
     return to_json(to_dict(record), inf_nan_mode="strings")
 
 
 def load_record(line: str | bytes) -> Any:
-    """Parse a line; a record of an unknown type is returned as `Unknown`.
+    """Return the record of a line. A type that this version doesn't know becomes `Unknown`.
 
-    Raises ValueError unless the line is a JSON object with complete fields of valid types.
+    Raises ValueError if a field is missing or has another type, or if the line isn't JSON.
     """
     try:
         return from_dict(from_json(line))
@@ -114,7 +114,7 @@ def load_record(line: str | bytes) -> Any:
 
 @cache
 def fields_of(cls: type) -> dict[str, object]:
-    """Return the fields of a record's class with their defaults."""
+    """Return the fields of a record's class, with their defaults."""
     return {field.name: field.default for field in fields(cls)}
 
 

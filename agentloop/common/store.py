@@ -2,10 +2,9 @@
 
 Copy with: common/records.py, errors.py, waiting.py and their imports.
 
-The first line is a header; subsequent lines are records. A line is acknowledged when `append`
-returns: the operating system has received the line, so that killing the process loses no
-acknowledged line. An incomplete last line, caused by a kill or a full disk, was never acknowledged:
-the next append removes it.
+The first line is a header, and every other line is a record. When `append` returns, the operating
+system has the line, so that it survives a kill of the process. A kill or a full disk may leave part
+of a last line, which nobody has relied on: the next `append` removes it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ..waiting import logger
 from .records import dump_record, load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
-HEADER = b'{"type":"session","schema":2}'  # incremented if previous records would be misinterpreted
+HEADER = b'{"type":"session","schema":2}'  # counts up if older records would be misread
 REPLY = b'{"type":"assistant"'  # how the line of a reply starts
 HOLE = 1 << 24  # bytes; longer holes of a sparse file are not read into memory
 # CON and similar names denote devices on Windows, with any suffix.
@@ -52,7 +51,7 @@ def _open_private(name: str, flags: int) -> int:
 
 
 def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
-    """Return the path of a session file. Raises ValueError for an invalid session name."""
+    """Return the path of a session's file. Raises ValueError if no session can have the name."""
     if not SESSION_NAME.fullmatch(name):
         raise ValueError(
             f"{name!r:.200} is not a valid session name: use 1 to 128 letters, digits, _ and "
@@ -62,13 +61,13 @@ def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
 
 
 class SessionFile(FileIO):
-    """A session file, open and locked until `close`, with permissions only for its owner.
+    """A session file, open and locked until `close`. Only its owner may read it. Thread-safe.
 
-    fsync: whether `sync` waits for the disk. Otherwise a power failure may lose the newest lines.
+    fsync: whether `sync` waits for the disk. If not, a power failure may lose the newest lines.
     new: whether to raise FileExistsError if the file exists.
 
-    In a process forked while the file is open, the file is closed. Raises ValueError for symbolic
-    links and other special files.
+    In a process forked while the file is open, the file is closed. Raises ValueError for a link, a
+    folder or a device.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
@@ -76,7 +75,7 @@ class SessionFile(FileIO):
         for folder in path.parents[::-1]:
             folder.mkdir(0o700, exist_ok=True)
         if path.is_symlink():  # the target may belong to another program
-            raise ValueError(f"{path} is a link: replace it by the file, or use another name")
+            raise ValueError(f"{path} is a link: replace it with the file, or use another name")
         check_is_file(path)
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
@@ -117,7 +116,7 @@ class SessionFile(FileIO):
         self.path.unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Wait until all lines are durable after a power failure. Raises OSError otherwise."""
+        """Wait until all lines are on the disk and survive a power failure."""
         with self._writing:
             fd = self._check()
         if self.fsync:
@@ -132,7 +131,7 @@ class SessionFile(FileIO):
     def _check(self) -> int:
         """Return the file descriptor.
 
-        Raises ValueError if closed, and OSError if the path or the size was changed elsewhere.
+        Raises ValueError if the file is closed, and OSError if something else has changed it.
         """
         if self.closed:
             raise ValueError(
@@ -157,9 +156,9 @@ _open_files = WeakSet[SessionFile]()
 
 
 def _close_files_of_parent() -> None:
-    """Close the sessions of the parent process without unlocking them.
+    """Close the sessions of the parent process, but leave them locked.
 
-    Otherwise a worker would write between the lines of its parent, and keep the lock after it.
+    Otherwise a worker would write between the lines of its parent, and hold the lock after it.
     """
     for file in _open_files:
         FileIO.close(file)
@@ -176,15 +175,15 @@ def check_is_file(path: Path) -> None:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the complete lines of a session file, including the header.
+    """Return the complete lines of a session file, the header included.
 
-    Raises ValueError for other files, and for sessions of a different schema.
+    Raises ValueError for other files, and for sessions of another schema.
     """
     check_is_file(path)
     lines = list[bytes]()
     with path.open("rb") as file:
         start = file.read(len(HEADER))
-        if not HEADER.startswith(start):  # an incomplete header is permitted
+        if not HEADER.startswith(start):  # a kill may have left part of it
             raise ValueError(
                 f"{path} starts with {start!r}, so it is not a session of schema 2, which this "
                 "version reads: pass another file, or install the version that wrote it"
@@ -202,7 +201,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 def read_log(path: str | Path) -> list[Record]:
-    """Return the log of a session file, even while open. Raises ValueError for other files."""
+    """Return the log of a session file, which may be open. Raises ValueError for other files."""
     return load_log(read_lines(Path(path)))
 
 

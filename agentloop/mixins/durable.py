@@ -8,31 +8,30 @@ Copy with: the core, common/records.py. Needs `pip install 'dbos>=3.4,<4'`.
     async def answer(prompt: str) -> str:
         return await DurableAgent(llm=llm, tools=tools).query(prompt)
 
-A model request is one step. A tool call consists of two steps: the first records that the tool is
-about to start, and the second contains the result. A recovered workflow is replayed from the
-beginning, and completed steps return their stored output: replies are not billed twice, and the log
-is reconstructed with identical records. A call that had started, but lacks a result, may have had
-effects. The call of an idempotent tool is executed again; otherwise the result for the model states
-that the outcome is unknown. Outside of a workflow, and inside a step, this mixin has no effect.
+A model request is one step. A tool call is two: the first says that the tool is about to start, and
+the second holds the result. When DBOS recovers a workflow, it replays it from the beginning, and a
+completed step returns what it has stored: no reply is billed twice, and the log gets the same
+records again. In a session, they replace those of the first attempt. A call that had started, but
+has no result, may have had effects. If its tool is idempotent, it runs again; if not, the model is
+told that the outcome is unknown. Outside a workflow, and inside a step, this mixin does nothing.
 
-Mixins after Durable are executed inside the steps, which a replay skips. A replay executes the
-mixins before Durable again: their decisions must depend only on the log. The name of a request's
-step contains the agent's classes in order and a checksum of the first task. If either has changed
-before a replay, the run ends with DBOSUnexpectedStepError, which contains both names. The model and
-the system prompt may change: new requests use the new values.
+Mixins after Durable run inside the steps, which a replay skips. Those before Durable run again, so
+their decisions must depend on nothing but the log. The name of a request's step contains the
+agent's classes in order and a checksum of the first task. If one of these changes before a replay,
+the run ends with DBOSUnexpectedStepError, which shows both names. The model and the system prompt
+may change: new requests use the new ones.
 
-Time is not part of the log: in a recovered run, `max_seconds` and `approval_timeout` restart,
-because the run could end during the replay otherwise. For limits relative to the original start,
-use `SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
+Time isn't in the log: in a recovered run, `max_seconds` and `approval_timeout` start again, because
+the run might otherwise end during the replay. For limits that count from the first start, use
+`SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
 
-DBOS migrates an older database, and works with a newer database unless the database lacks a
-feature, which is named in DBOS's error message. With Python 3.12 or newer, DBOS requires SQLite
-3.42 or Postgres.
+DBOS migrates an older database. It works with a newer one unless that lacks something, which DBOS
+names in its error. With Python 3.12 or newer, DBOS needs SQLite 3.42 or Postgres.
 
-`interrupt` and messages from outside the workflow are not replayed: cancel with
-`DBOS.cancel_workflow`, and receive messages with `DBOS.recv_async` (after a cancellation, it waits
-until a message arrives). A workflow runs one agent at a time. For concurrent agents,
-`workflow_tools` can start child workflows.
+`interrupt` and messages from outside the workflow aren't replayed: cancel with
+`DBOS.cancel_workflow`, and get messages with `DBOS.recv_async` (after a cancellation, it waits
+until a message arrives). A workflow runs one agent at a time. To run several at once, let
+`workflow_tools` start child workflows.
 """
 
 from collections.abc import Sequence
@@ -62,14 +61,14 @@ _replayed = ContextVar[str | None]("replayed", default=None)
 
 
 class Durable(Loop):
-    """Executes requests and calls as steps of the current DBOS workflow.
+    """Runs requests and calls as steps of the current DBOS workflow.
 
-    Listeners receive no events during a replay. Code that iterates a `query_stream` inside a
-    workflow is itself replayed, and receives all events.
+    Listeners get no events during a replay. Code that reads a `query_stream` inside a workflow is
+    replayed itself, and gets all of them.
 
-    workflow_tools: names of tools that are executed in the workflow instead of a step, and may
-        therefore start child workflows or wait for messages. These tools require `parallel=False`.
-        A replay repeats the actions of these tools outside of steps.
+    workflow_tools: names of tools that run in the workflow instead of a step, so that they may
+        start child workflows or wait for messages. They need `parallel=False`. A replay repeats
+        what they do outside of steps.
     """
 
     workflow_tools: Sequence[str] = ()
@@ -123,7 +122,7 @@ class Durable(Loop):
         return await super().call_tools(calls)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        # A mixin that repeats a call requires new steps.
+        # a mixin that repeats a call needs new steps
         start, end = self._reserved.pop(call.id, None) or (_reserve_step(), _reserve_step())
         if start is None:
             return await super().call_tool(call)
@@ -142,12 +141,12 @@ class Durable(Loop):
         return result
 
     async def _answer_unknown(self, call: ToolCall) -> ToolMessage:
-        """Answer a call that had started before the replay, without executing the call."""
+        """Answer a call that had started before the replay, and may not run again."""
         self.record(ToolStart(call.id))
         return call.answer(OUTCOME_UNKNOWN, is_error=True, origin="sealed")
 
     async def _run_step(self, step: Any, name: str, work: Any, argument: object) -> Any:
-        """Execute `work(argument)` as a step, which a replay replaces by its stored records."""
+        """Run `work(argument)` as a step, for which a replay returns the records it has stored."""
         records: list[Record | Stop] = []  # of the step, followed by the return value or the Stop
 
         async def run() -> list[bytes | Stop]:
@@ -172,13 +171,13 @@ class Durable(Loop):
 
 
 def _reserve_step() -> Any:
-    """Reserve the next step of the workflow; return None outside of a workflow or in a step."""
+    """Return the next step of the workflow, or None outside a workflow and in a step."""
     dbos = _dbos()
     return dbos.reserve_step() if dbos.workflow_id and not dbos.step_id else None
 
 
 def _dbos() -> Any:
-    """Return the class DBOS. Raises ImportError if the package is not installed."""
+    """Return the class DBOS. Raises ImportError if the package isn't installed."""
     try:
         return import_module("dbos").DBOS
     except ImportError:

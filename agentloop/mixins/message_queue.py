@@ -8,8 +8,8 @@ Copy with: the core.
     MyAgent(..., reminders=[every(10, "Keep the list of open points up to date.")])
     MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text
 
-The log itself is the queue. With a session, a message survives a kill as soon as `send` returns. A
-message that arrives after the last request of a run is answered in the next run.
+The log itself is the queue: with a session, a message survives a kill as soon as `send` returns. If
+it arrives after the last request of a run, the next run answers it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..transcript import Fold, Mark, Record, Records, RunEnd
 
 @frozen
 class Sent(Mark):
-    """A queued message, pending until a UserMessage with its `sent_id` follows in the log."""
+    """A message in the queue, until the UserMessage with its `sent_id` follows in the log."""
 
     message: UserMessage
 
@@ -48,10 +48,10 @@ class Reminded(Mark):
 
 
 class Reminder(NamedTuple):
-    """A text that is added to the conversation every `n_turns` model calls.
+    """A text that the model gets every `n_turns` model calls.
 
-    A synchronous function receives the agent and returns the text, or "" to skip the reminder. The
-    log contains the function's name, so functions must have different names.
+    A function (not async) gets the agent and returns the text, or "" to skip the reminder. Its name
+    is in the log, so functions must have different names.
     """
 
     n_turns: PositiveInt
@@ -59,7 +59,7 @@ class Reminder(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of the function, or the text."""
+        """The name of the function, or the text."""
         return str(getattr(self.text, "__qualname__", self.text))
 
 
@@ -67,7 +67,7 @@ every = Reminder  # every(10, "text"): after every 10 model calls
 
 
 class MessageQueue(Loop):
-    """Steers a run with messages from other code, and with periodic reminders.
+    """Steers a run with messages from other code, and with reminders.
 
     reminders: a sequence of `every(n_turns, text)` and `every(n_turns, function)`.
     """
@@ -83,11 +83,12 @@ class MessageQueue(Loop):
             self._deliver()
 
     def send(self, content: Content, *, hidden: bool = False) -> None:
-        """Send a message to the model, in the current run or in the next run. Thread-safe.
+        """Send a message to the model, in this run or the next one. Call it from any thread.
 
         hidden: the message comes from the program, not from the user.
 
-        Raises OSError if the session's disk is full. The message is not lost: do not send it again.
+        Raises OSError if the session's disk is full. Don't send the message again: it's in the log,
+        and will be saved later.
         """
         if not content or str(content).isspace():
             raise ValueError("empty message: pass text or content parts")
@@ -114,7 +115,7 @@ class MessageQueue(Loop):
             self._deliver()
 
     def _deliver(self) -> None:
-        """Add pending messages to the conversation."""
+        """Add the messages in the queue to the conversation."""
         while message := self._record_next():  # a listener may send additional messages
             for event in events_of(message):
                 self.emit(event)
@@ -147,7 +148,7 @@ class Unread(Fold):
 
 
 class TurnsWithout(Fold):
-    """The number of replies since a reminder was last added, or since the start of the log."""
+    """The number of replies since a reminder, or since the start of the log."""
 
     turns = 0
 

@@ -6,9 +6,9 @@ Copy with: the core, common/records.py, common/store.py.
 
     with MyAgent(llm=..., session="monday") as agent: ...
 
-Records are in the file when `record` returns, so a killed process loses no reported record. They
-are synchronized to disk before the next model request, and at the end of a run. To use different
-storage, such as a database, override `open_session` and `write_line`.
+A record is in the file when `record` returns, so a process that is killed loses nothing it has
+reported. Before the next model request and at the end of a run, the records are on the disk. To
+store sessions elsewhere, in a database for example, override `open_session` and `write_line`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ RESET, USER = b'{"type":"reset"', b'{"type":"user"'  # prefixes of lines
 
 
 class Session(Loop):
-    """Continues the named session, and writes all records to its file.
+    """Continues the named session, and writes every record to its file.
 
-    `session_file` is the open file, or None. `saved` is the number of records in the file.
+    `session_file` is the open file, or None. `saved` is how many records of the log are in it.
 
-    session: name of the session to continue or create; None disables sessions.
-    session_dir: directory of the session files.
-    session_fsync: whether to wait for the disk before a model request and at the end of a run.
-        Otherwise a power failure may lose the newest records.
+    session: the session to continue or create; None keeps the log in memory.
+    session_dir: the folder of the session files.
+    session_fsync: whether to wait for the disk before a model request and at the end of a run. If
+        you don't, a power failure may lose the newest records.
     """
 
     session: str | None = None
@@ -78,17 +78,17 @@ class Session(Loop):
         return records
 
     def open_session(self, name: str, *, new: bool = False) -> Iterable[bytes]:
-        """Open a session, and return its lines.
+        """Open a session and return its lines.
 
-        Raises SessionLocked if another agent or process has opened the session, FileExistsError if
-        a `new` session already exists, and ValueError for an invalid name or file.
+        Raises SessionLocked if another agent or process has it open, FileExistsError if a `new`
+        session already exists, and ValueError for an invalid name or file.
         """
         path = session_path(name, self.session_dir)
         self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
         return read_lines(path)
 
     def write_line(self, line: bytes) -> None:
-        """Append a line to the session. After an OSError, the next record writes the line again."""
+        """Append a line to the session. If you raise OSError, the line is written later."""
         if self.session_file:
             self.session_file.append(line)
 
@@ -138,7 +138,7 @@ class Session(Loop):
         return await super().call_model(request)
 
     def fork(self, at: int | None = None, *, session: str | None = None, **settings: Any) -> Self:
-        """Copy the agent up to record `at`, in memory or with a new session.
+        """Return an independent copy, in memory or with a new session: see `Loop.fork`.
 
         Raises FileExistsError if the session already exists.
         """
@@ -174,7 +174,7 @@ class Session(Loop):
 
 
 class SessionInfo(NamedTuple):
-    """Summary information about a session.
+    """What a list shows of a session.
 
     title: the beginning of the first prompt.
     latest: the beginning of the newest prompt.
@@ -189,7 +189,7 @@ class SessionInfo(NamedTuple):
 
     @property
     def usage(self) -> Usage:
-        """Return the usage of all requests, which requires reading the complete file."""
+        """The tokens of all requests, for which the whole file is read."""
         log: list[Record] = []
         with suppress(OSError, ValueError):  # an unreadable session
             log = read_log(self.path)
@@ -222,7 +222,7 @@ def one_line(text: str) -> str:
 
 
 def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
-    """Return the lines after the newest Reset."""
+    """Return the lines behind the newest Reset."""
     for at in range(len(lines), 0, -1):
         if lines[at - 1].startswith(RESET):
             return lines[at:]
@@ -230,9 +230,9 @@ def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def first_prompt(lines: Iterable[bytes]) -> str:
-    """Return the beginning of the first prompt before a Reset, or "".
+    """Return the beginning of the first prompt before a Reset, or "" if there's none.
 
-    Only lines of user messages are parsed, because sessions may contain megabytes of other lines.
+    Only lines of user messages are parsed, because a session may hold megabytes of others.
     """
     for line in lines:
         if line.startswith(RESET):
