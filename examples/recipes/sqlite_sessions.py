@@ -9,7 +9,7 @@ use a database.
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -52,7 +52,7 @@ class SQLiteSession(Session):
 
     database: Database
 
-    def open_session(self, name: str, new: bool = False) -> Iterable[bytes]:
+    def open_session(self, name: str, *, new: bool = False) -> Iterable[bytes]:
         with self.database.lock:
             sql = "SELECT line FROM records WHERE session = ? ORDER BY number"
             lines = [line for (line,) in self.database.execute(sql, name)]
@@ -68,19 +68,6 @@ class SQLiteSession(Session):
             raise ValueError(f"the session {self.session!r} is closed")
         add = "INSERT INTO records (session, line) VALUES (?, ?)"
         self.database.execute(add, self.session, line)
-
-    def replace_lines(self, lines: Sequence[bytes]) -> None:
-        """Replace the records of the session in one transaction."""
-        with self.database.lock:
-            self.database.execute("BEGIN")
-            try:
-                self.database.execute("DELETE FROM records WHERE session = ?", self.session)
-                for line in lines:
-                    self.write_line(line)
-                self.database.execute("COMMIT")
-            except BaseException:
-                self.database.execute("ROLLBACK")
-                raise
 
     def close(self) -> None:
         if self.session and self.database.agents.get(self.session) is self:

@@ -48,7 +48,6 @@ OWN = {
     "emit",
     "close",
     "load_records",
-    "save_history",
     "wait_for_cancelled_run",
 }  # also overridden by Session
 assert len(MIXINS) >= 3
