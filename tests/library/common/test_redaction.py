@@ -19,6 +19,7 @@ from agentloop.messages import (
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.message_queue import MessageQueue
 from agentloop.mixins.session import Session
+from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import OUTCOME_UNKNOWN, RunEnd, ToolStart, view
 from tests import SLOW
 
@@ -100,6 +101,31 @@ async def test_no_choice_of_records_makes_a_call_run_that_ran_or_was_denied(defe
             if verdict:
                 assert again == [], unwanted
     assert paid == (["anna"] if verdict == "allow" else [])
+
+
+async def test_no_choice_of_records_makes_a_sub_agent_repeat_what_it_has_done():
+    def reply(messages, tools):
+        return [call("pay", to="anna"), call("pay", to="bert"), "Done."][len(messages) // 2]
+
+    rules = [Rule("ask", "pay", {"to": "bert"})]
+    child, paid = clerk(reply, approval_rules=rules)
+
+    def boss():
+        clean = as_tool(child, "clean", "Cleans up")
+        return Clerk(llm=ScriptedModel(call("clean", prompt="Go."), "Done."), tools=[clean])
+
+    asking = boss()
+    assert (await asking.run("Go.")).stop_reason == "needs_approval"
+    records = [*asking.log]
+    for unwanted in combinations(records, 2):
+        twin = boss()
+        twin.llm = ScriptedModel("Done.")  # the boss doesn't call again
+        for record in redacted(records, without(*unwanted)):
+            twin.log.append(record)
+        for waiting in twin.pending:
+            twin.decide(waiting.id, "allow")
+        await twin.run("And now?" if not twin.messages else None)
+    assert paid.count("anna") == 1
 
 
 async def test_a_call_that_waits_still_waits_unless_something_about_it_was_left_out():
