@@ -399,6 +399,8 @@ def test_a_program_runs_with_changed_imports(module, name, tmp_path, monkeypatch
     program, script, printed = PROGRAMS[name]
     monkeypatch.syspath_prepend(SHIM.parent)
     monkeypatch.delitem(sys.modules, "from_bu_agent_sdk", raising=False)
+    # the recipe adds this attribute; monkeypatch removes it after the test
+    monkeypatch.setattr(agentloop.ToolCall, "function", None, raising=False)
     import from_bu_agent_sdk as shim
 
     for provider in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
@@ -413,6 +415,8 @@ def test_a_program_runs_with_changed_imports(module, name, tmp_path, monkeypatch
 def test_sampling_parameters_of_a_model_are_sent_unchanged(monkeypatch):
     monkeypatch.syspath_prepend(SHIM.parent)
     monkeypatch.delitem(sys.modules, "from_bu_agent_sdk", raising=False)
+    # the recipe adds this attribute; monkeypatch removes it after the test
+    monkeypatch.setattr(agentloop.ToolCall, "function", None, raising=False)
     from from_bu_agent_sdk import ChatOpenAILike
 
     model = ChatOpenAILike(model="m", api_key="k", top_p=0.5, seed=1, frequency_penalty=None)

@@ -135,6 +135,7 @@ MISTAKES = {
     "result.usage.prompt_tokens": "usage.input_tokens",
     # calls, messages and events
     "a_call.args": "call.parsed",
+    "a_call.function.arguments": "call.name",
     "a_call.input": "call.parsed",
     "message['content']": ".content",
     "message.tool_calls": "AssistantMessage",
