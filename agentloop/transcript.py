@@ -371,6 +371,8 @@ class Conversation(Fold):
         elif isinstance(record, ToolMessage):
             call = ToolCall(record.tool_call_id, record.tool_name)  # if a mixin has added it
             self.states.setdefault(call.id, CallState(call)).end(record)
+        elif isinstance(record, Unknown):
+            self._hold_call(str(record.data.get("call_id")))
         if is_request(record):
             self.requests.append(record)
         self.run.append(record)
@@ -396,6 +398,12 @@ class Conversation(Fold):
             entry.apply(self)
         except Exception:
             logger.exception("a log entry has no effect: %r", entry)
+
+    def _hold_call(self, call_id: str) -> None:
+        """Keep a call from starting: an unknown entry about it may be a request for approval."""
+        state = self.states.get(call_id)
+        if state and state.waits:
+            Awaits(call_id).apply_to(state)
 
     def _show(self, record: Record | Message) -> None:
         """Add a record to the view, if it is a message that isn't withheld."""

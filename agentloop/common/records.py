@@ -7,8 +7,10 @@ A saved log consists of such lines. Fields and types that this version doesn't k
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter
@@ -26,6 +28,21 @@ from ..messages import (
 )
 from ..transcript import Record
 
+# The files that define log entries, and the types of these entries. A file of a session may hold
+# entries of features that its reader doesn't use, such as an approval request: they count all the
+# same.
+ENTRIES = {
+    "common.nested": "inner_call inner_result",
+    "common.review": "ask decision",
+    "common.subagents": "sub_agent_record",
+    "common.summary": "summary",
+    "mixins.approval": "always_allow deferred plan_approved",
+    "mixins.hooks": "hook_verdict withheld",
+    "mixins.message_queue": "reminded sent",
+    "toolkits.ask": "user_answer user_question",
+    "toolkits.search": "tool_found",
+    "toolkits.todo": "told_of_open_items",
+}
 MESSAGES = get_args(Message)
 NESTED = {tuple[ToolCall, ...]: ToolCall, tuple[Citation, ...]: Citation}  # by the type of a field
 
@@ -59,7 +76,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     Raises KeyError, TypeError or ValueError for anything else.
     """
     if cls is None:
-        cls = TAGS.get(str(data["type"]), Unknown)
+        cls = class_of(str(data["type"]))
     if cls is Unknown:
         return Unknown(data)
     values = dict[str, object]()
@@ -72,6 +89,15 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     if extra:
         values["extra"] = {**(data.get("extra") or {}), **extra}
     return cls(**values)
+
+
+def class_of(tag: str) -> type:
+    """Return the class of a "type" in session files, or `Unknown` if this program has none."""
+    for module, tags in ENTRIES.items():
+        if tag not in TAGS and tag in tags.split():
+            with suppress(ImportError, TypeError):  # the file was deleted, or is part of a bundle
+                import_module(f"..{module}", __package__)
+    return TAGS.get(tag, Unknown)
 
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:

@@ -1,11 +1,25 @@
 """Promise 4: if a gate fails, the call is denied."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
-from agentloop import Agent, Loop, ScriptedModel, Stop, ToolError, tool
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Loop,
+    ScriptedModel,
+    Session,
+    Stop,
+    ToolCall,
+    ToolError,
+    UserMessage,
+    tool,
+)
 from agentloop.common.gate import Gate
+from agentloop.messages import Unknown
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hooks
 from agentloop.models.scripted import call
@@ -87,3 +101,44 @@ async def test_a_call_that_awaits_approval_runs_only_after_an_approval(mixins):
     record_all(again, without_approval.log)
     assert (await again.run()).text == "ok"
     assert ran == [1]
+
+
+WITHOUT_APPROVAL = """
+import sys
+from agentloop import Agent, ScriptedModel, Session, tool
+
+@tool("Act", name="act")
+def act() -> None:
+    print("ran")
+
+class Saved(Session, Agent): ...
+
+with Saved(llm=ScriptedModel("ok"), tools=[act], session="s", session_dir=sys.argv[1]) as agent:
+    print(agent.run_sync().stop_reason, [call.name for call in agent.pending])
+"""
+
+
+def test_a_program_that_knows_no_approvals_runs_no_call_that_awaits_one(tmp_path):
+    class Asking(Approval, Session, Agent): ...
+
+    act = tool("Act", name="act")(lambda: None)
+    settings = {"session": "s", "session_dir": tmp_path}
+    with Asking(llm=ScriptedModel(call("act")), tools=[act], **settings) as asking:
+        assert asking.run_sync("x").stop_reason == "needs_approval"
+    command = [sys.executable, "-c", WITHOUT_APPROVAL, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "needs_approval ['act']\n"
+
+
+async def test_a_call_with_an_entry_of_an_unknown_type_does_not_start():
+    ran = []
+    act = tool("Act", name="act")(lambda: ran.append(1))
+    agent = Agent(llm=ScriptedModel("ok"), tools=[act])
+    asks = Unknown({"type": "ask_the_board", "call_id": "1"})
+    record_all(
+        agent, [UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "act"),)), asks]
+    )
+    result = await agent.run()
+    assert (result.stop_reason, ran) == ("needs_answer", [])
+    agent.answer("1", "The board has acted.")
+    assert (await agent.run()).text == "ok"
