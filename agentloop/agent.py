@@ -51,8 +51,8 @@ class Agent(
         async for event in agent.query_stream("..."): ...
 
     llm, tools, system_prompt: the model, its tools, and its instructions.
-    max_iterations, tool_choice, max_parallel, max_result_chars, tool_timeout, on_tool_error: as in
-        `Loop`.
+    max_iterations, max_parallel, max_result_chars, tool_timeout, on_tool_error: as in `Loop`.
+    tool_choice: as in `ForcedTool`.
     dependency_overrides: `{dependency: replacement}`, mainly for tests.
     require_done_tool, output_type, done_nudge: as in `DoneTool`. By default a plain answer ends a
         run; `require_done_tool=True` requires the done tool.
@@ -60,7 +60,7 @@ class Agent(
     compaction, context_budget: as in `Compaction`; `compaction=None` disables both.
     recall_tool: a tool that searches dropped and pruned text, offered if a budget or an ephemeral
         tool may hide text; None disables the tool.
-    listeners, cancel_timeout: as in `BaseAgent`.
+    listeners, cancel_timeout: as in `Loop`.
     """
 
     require_done_tool = False
@@ -75,7 +75,7 @@ class Agent(
         return [*tools, self.recall_tool]
 
     def load_history(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
-        """Replace the current history with these messages: see `History.load_history`.
+        """Replace the current history with these messages: see `Histories`.
 
         Dicts of Chat Completions are converted: see `from_openai`.
         """

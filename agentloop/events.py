@@ -90,7 +90,7 @@ class ToolCallEvent(_Event):
     """The model calls a tool. The tool starts when a `query_stream` reader requests the next event.
 
     `args` contains the arguments of the model, or {} for arguments other than a JSON object.
-    `parent_id` is the id of the call whose tool made this call, or "": see `Loop.call`.
+    `parent_id` is the id of the call whose tool made this call, or "": see `NestedCalls.call`.
     """
 
     tool: str

@@ -316,7 +316,7 @@ class ToolCall(Clean):
     """A tool call requested by the model; `arguments` is the JSON text of the model, unchanged.
 
     `parent_id` is the id of the call whose tool made this call, or "" for the model's: see
-    `Loop.call`.
+    `NestedCalls.call`.
     """
 
     id: str
