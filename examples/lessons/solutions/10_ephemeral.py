@@ -1,4 +1,4 @@
-"""Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token."""
+"""Task: add up the cost of each variant in part 2: 0.1 for a cached token, 1.25 for any other."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Task: let a second model answer when the first is unavailable, and print the name of the model
+"""Task: let a second model answer if the first one is unavailable, and print the name of the model
 that answered."""
 
 from agentloop import Agent, AssistantMessage, Fallback, Overloaded, ScriptedModel, call, tool
