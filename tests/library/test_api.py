@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 import agentloop
+from agentloop.common.records import ENTRIES
+from agentloop.messages import TAGS
+from agentloop.transcript import Mark
 from tests import ROOT
 
 SNAPSHOT = ROOT / "tests" / "api.txt"
@@ -237,6 +240,18 @@ def test_the_check_of_imports_finds_internal_names():
         "agentloop.tools.names_of_file",
         "agentloop.messages.TAGS",
     ]
+
+
+def test_the_entries_that_a_reader_looks_up_are_those_that_the_package_defines():
+    for path in Path(agentloop.__file__).parent.glob("*/*.py"):
+        if path.parent.name in ("common", "mixins", "toolkits"):
+            importlib.import_module(f"agentloop.{path.parent.name}.{path.stem}")
+    defined = {
+        (cls.__module__.removeprefix("agentloop."), tag)
+        for tag, cls in TAGS.items()
+        if issubclass(cls, Mark) and re.match(r"agentloop\.\w+\.", cls.__module__)
+    }
+    assert defined == {(module, tag) for module, tags in ENTRIES.items() for tag in tags.split()}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 import agentloop
 from agentloop import Agent, ScriptedModel, Session, read_log, session_path, view
-from agentloop.common.records import ENTRIES, dump_record, load_record
+from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER
 from agentloop.messages import (
     TAGS,
@@ -24,7 +24,6 @@ from agentloop.messages import (
     UserOrigin,
     tag_of,
 )
-from agentloop.transcript import Mark
 
 PAGE = (Path(agentloop.__file__).parent / "SESSIONS.md").read_text(encoding="utf-8")
 EXAMPLES = [
@@ -98,15 +97,3 @@ def test_the_example_deletes_a_text_from_a_session(tmp_path, monkeypatch):
     [path] = session_path("clean").parent.iterdir()
     assert "4111" not in path.read_text()
     assert [message.text for message in view(read_log(path))] == ["My card is ***.", "Noted."]
-
-
-def test_the_entries_that_a_reader_looks_up_are_those_that_the_package_defines():
-    for path in Path(agentloop.__file__).parent.glob("*/*.py"):
-        if path.parent.name in ("common", "mixins", "toolkits"):
-            importlib.import_module(f"agentloop.{path.parent.name}.{path.stem}")
-    defined = {
-        (cls.__module__.removeprefix("agentloop."), tag)
-        for tag, cls in TAGS.items()
-        if issubclass(cls, Mark) and re.match(r"agentloop\.\w+\.", cls.__module__)
-    }
-    assert defined == {(module, tag) for module, tags in ENTRIES.items() for tag in tags.split()}
