@@ -1,26 +1,22 @@
-"""Configuration of all tests: the hypothesis profile, and tests that need `AGENTLOOP_SLOW=1`."""
+"""Configuration of all tests, and tests that need `AGENTLOOP_SLOW=1`.
 
+The core's tests need nothing but pytest and respx: this file runs its async tests if pytest-asyncio
+isn't installed, and `properties.py` skips what needs hypothesis.
+"""
+
+import asyncio
 import gc
 import os
 import tempfile
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 import certifi
 import pytest
-from hypothesis import HealthCheck, settings
 
 from agentloop.messages import clean_text
 
 from . import SLOW
-
-# No deadline: on a busy machine an example may take any time.
-settings.register_profile(
-    "agentloop",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    max_examples=100 if SLOW else 20,
-)
-settings.load_profile("agentloop")
 
 # Programs started by tests use compiled files of the package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -35,6 +31,17 @@ Path(os.environ["SSL_CERT_FILE"]).write_text("".join(_one[:2]), encoding="utf-8"
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist distribute small batches, because slow tests are adjacent."""
     config.option.maxschedchunk = 40
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test in an event loop of its own, if no plugin has done so."""
+    if pyfuncitem.config.pluginmanager.hasplugin("asyncio"):
+        return None
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 ALWAYS = (

@@ -11,8 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from agentloop import Agent, AssistantMessage, Loop, ScriptedModel, Usage, tool
 from agentloop.common.model_info import CacheRules
@@ -20,6 +18,7 @@ from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 from tests import SLOW
+from tests.properties import example, given, settings, st
 
 MOST, MOST_PRUNED, MOST_BUDGET = 1.10, 1.10, 1.15
 # A cut ends at a turn. If a large turn precedes the cut, the remaining request may be shorter than

@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.ephemeral import Pruning, placeholder
+from tests.properties import given, st
 
 from .caches import CACHES
 from .context_cost import BEST as BUDGET

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop.arguments import parse_docstring
+from tests.properties import given, st
 
 GOOGLE = """Finds people.
 

@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import ScriptedModel
 from agentloop.common.model_info import CacheRules
@@ -35,6 +33,7 @@ from agentloop.transcript import (
     ToolStart,
 )
 from tests.helpers import record_all
+from tests.properties import given, st
 from tests.recipes import load
 
 FOLDS = [

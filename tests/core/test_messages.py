@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, tool
 from agentloop.common.records import dump_record, from_dict, load_record, to_dict
@@ -43,6 +41,7 @@ from agentloop.transcript import (
     SideRequest,
     ToolStart,
 )
+from tests.properties import example, given, st
 
 texts = st.text(st.characters(codec="utf-8"))
 any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates too

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
 from typing_extensions import TypedDict
 
@@ -30,6 +28,7 @@ from agentloop.messages import ImagePart, TextPart, ToolCall, ToolMessage, text_
 from agentloop.models.scripted import call as model_call
 from agentloop.tools import FunctionTool, Tool, by_name, tool
 from agentloop.waiting import call_function
+from tests.properties import given, st
 
 
 class Colour(enum.Enum):

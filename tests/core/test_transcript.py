@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import Loop, ScriptedModel
 from agentloop.common.records import dump_record, load_record
@@ -37,6 +35,7 @@ from agentloop.transcript import (
     usage_of,
     view,
 )
+from tests.properties import given, st
 
 A, B = ToolCall("a", "add"), ToolCall("b", "add")
 TASK = UserMessage("task")

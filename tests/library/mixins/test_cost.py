@@ -5,8 +5,6 @@ import sys
 from math import fsum
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import Agent, ChatOpenAI, Limits, Price, ScriptedModel
 from agentloop.common.prices import cost_of, genai_price
@@ -21,6 +19,7 @@ from tests.core import test_loop
 from tests.core.test_loop import add
 from tests.doubles.fault_server import FaultServer, answer, send
 from tests.helpers import record_all
+from tests.properties import given, st
 
 MILLION = 1_000_000
 PRICES = {

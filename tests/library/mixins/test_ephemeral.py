@@ -4,8 +4,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import Agent, Ephemeral, ScriptedModel, ToolCall, tool
 from agentloop.common.model_info import CacheRules
@@ -17,6 +15,7 @@ from agentloop.models.scripted import call
 from tests.core import test_loop
 from tests.core.test_loop import ids_in, shown
 from tests.helpers import record_all, words
+from tests.properties import given, st
 
 
 @tool("Look at the page", ephemeral=2)

@@ -5,14 +5,13 @@ from copy import copy
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agentloop import Agent
 from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from agentloop.models import wire as wires
 from agentloop.models.wire import encode_body
 from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, RESPONSES, WIRES
+from tests.properties import given, settings, st
 
 from .helpers import HI, PDF, PNG, TOOLS, body_of
 

@@ -12,8 +12,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import settings
-from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentloop import (
@@ -35,6 +33,7 @@ from agentloop import (
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.completions import write_openai_messages
+from tests.properties import settings, st
 
 NAMES = ["works", "fails", "odd", "hangs", "page", "finish", "unknown"]
 ARGUMENTS = ["{}", "", "null", "[]", '{"x": 1}', '{"x":', '"{}"', '{"text": "\\ud83d"}']

@@ -5,10 +5,9 @@ from base64 import b64encode
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from agentloop.toolkits.environment import SHORTEST, Secrets, fill_in, mask, texts_in_url
+from tests.properties import example, given, st
 
 KEY = "k-12345/67+89"
 

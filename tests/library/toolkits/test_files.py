@@ -10,14 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, ToolError
 from agentloop.mixins.approval import Approval
 from agentloop.models.scripted import call
 from agentloop.toolkits import files
 from agentloop.toolkits.files import Workspace
+from tests.properties import given, st
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="requires links, modes or pipes")
 

@@ -11,13 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, ToolError
 from agentloop.models.scripted import call
 from agentloop.toolkits import shell as module
 from agentloop.toolkits.shell import Shell, wait_for
+from tests.properties import given, st
 
 SECRET_NAMES = [
     "OPENAI_API_KEY",

@@ -13,8 +13,6 @@ from pathlib import Path
 from symtable import symtable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agentloop import __version__
 from agentloop.cli import bundle as bundling
@@ -28,6 +26,7 @@ from agentloop.cli.bundle import (
 from agentloop.cli.main import main
 from agentloop.common.tokens import count_tokens
 from tests.bundled.plugin import is_of_a_bundle
+from tests.properties import given, settings, st
 
 from .command import ROOT
 

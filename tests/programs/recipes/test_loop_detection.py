@@ -1,8 +1,6 @@
 """LoopDetection: a model that repeats its calls is warned, then stopped."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import (
     Agent,
@@ -16,6 +14,7 @@ from agentloop import (
 from agentloop.models.scripted import call
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
+from tests.properties import given, st
 from tests.recipes import load
 
 recipe = load("loop_detection")

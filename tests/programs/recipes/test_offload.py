@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import (
     Agent,
@@ -34,6 +32,7 @@ from tests.core import test_loop
 from tests.core.test_loop import shown
 from tests.helpers import read as read_a_lot
 from tests.helpers import results, summarizing
+from tests.properties import given, st
 from tests.recipes import load
 
 recipe = load("offload")

@@ -7,8 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import (
     Agent,
@@ -23,6 +21,7 @@ from agentloop import (
 )
 from agentloop.models.scripted import call
 from tests import ROOT
+from tests.properties import given, st
 from tests.recipes import load
 
 recipe = load("record_and_replay")

@@ -6,14 +6,13 @@ import sys
 from urllib.parse import parse_qs, quote, quote_plus, unquote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, ToolError, ToolMessage
 from agentloop.models.scripted import call
 from agentloop.toolkits.mcp import mcp_servers
 from tests.doubles.fault_server import FaultServer, stall
 from tests.doubles.web_server import serving
+from tests.properties import given, st
 from tests.recipes import load
 
 recipe = load("tools_from_a_config")
