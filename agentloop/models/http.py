@@ -177,6 +177,11 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
     )
 
 
+def _is_page(response: httpx.Response) -> bool:
+    """Return whether a server sent a web page as if it were a reply."""
+    return response.is_success and "text/html" in response.headers.get("content-type", "")
+
+
 def _closed_unanswered(error: BaseException) -> bool:
     """Return whether a connection was closed before the response headers arrived.
 
@@ -468,12 +473,31 @@ class HTTPModel(Advised, ABC):
         if re.search(QUOTA_ERRORS, shown):
             should_retry = False
         return error_class(error_code or response.status_code, text)(
-            f"{self!r}: {response.status_code}: {shown}",
+            f"{self!r}: {response.status_code}: {shown}{self._advise(response, text)}",
             status=response.status_code,
             request_id=headers.get("x-request-id") or headers.get("request-id"),
             retry_after=retry_after(headers, text),
             should_retry=should_retry,
         )
+
+    def _advise(self, response: httpx.Response, text: str) -> str:
+        """If nothing at the requested address takes requests, name it and say what to change."""
+        target = response.headers.get("location", "")
+        is_missing = response.status_code in (404, 405) and self.model not in text
+        if not (response.has_redirect_location or is_missing or _is_page(response)):
+            return ""
+        path = self.path(False)
+        requested = _address(str(self.base_url), path).copy_with(userinfo=b"", query=None)
+        remedy = self._address_remedy
+        if response.has_redirect_location:
+            target = self._hide(target).removesuffix(path)[:200]
+            remedy = f"it redirects to {target!r}: change base_url"
+        return f" (requested {requested}; {remedy})"
+
+    @property
+    def _address_remedy(self) -> str:
+        """What to change if nothing at the requested address takes requests."""
+        return "is base_url the address of an API?"
 
     # ---- one attempt: build, send, receive; after a failure, note the cost, and translate
 
@@ -589,7 +613,8 @@ class HTTPModel(Advised, ABC):
         response = getattr(error, "response", response)
         if response is not None and isinstance(error, (httpx.HTTPStatusError, *PARSE_ERRORS)):
             label = response.headers.get("content-type", "no content type")
-            text = f"{label}: {error!r}: {parts.body.decode(errors='replace')}"
+            fault = "a web page" if _is_page(response) else repr(error)
+            text = f"{label}: {fault}: {parts.body.decode(errors='replace')}"
             return self._error(response, text)
         if not isinstance(error, httpx.HTTPError):
             return None

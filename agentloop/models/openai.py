@@ -20,7 +20,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..common.model_info import CacheRules
-from ..errors import ModelError
 from ..messages import JSON, AssistantMessage, Message, ToolChoice
 from ..tools import Tool
 from .completions import (
@@ -221,13 +220,15 @@ class ChatOpenAI(HTTPModel):
         usage = read_openai_usage(as_dict(data, "usage"))
         return replace(self._api.read(data, self._owner), usage=usage)
 
-    def _error(self, response: httpx.Response, text: str, error_code: Any = None) -> ModelError:
-        error = super()._error(response, text, error_code)
-        if response.status_code in (404, 405) or "v1/responses" in text:
-            other = "responses" if self.api == "chat" else "chat"
-            address = re.sub("//[^/@]*@", "//", str(self.base_url).partition("?")[0])
-            remedy = f"if this server doesn't support {self.api!r}, set api={other!r}"
-            if not re.search(r"/v\d", address):
-                remedy = f"most servers want base_url='{address}/v1'"
-            error.args = (f"{error} (requested {address}{self.path(False)}; {remedy})",)
-        return error
+    def _advise(self, response: httpx.Response, text: str) -> str:
+        if self.api == "chat" and "v1/responses" in text:  # this model, or its tools
+            return " (set api='responses')"
+        return super()._advise(response, text)
+
+    @property
+    def _address_remedy(self) -> str:
+        address = re.sub("//[^/@]*@", "//", str(self.base_url).partition("?")[0])
+        if not re.search(r"/v\d", address):
+            return f"most servers want base_url='{address}/v1'"
+        other = "responses" if self.api == "chat" else "chat"
+        return f"correct base_url; if this server doesn't support {self.api!r}, set api={other!r}"

@@ -170,13 +170,6 @@ async def test_the_query_of_the_base_url_is_preserved(url, expected):
         assert (await ask(model("http://host" + url, client=client))).text == "hello"
 
 
-async def test_a_redirect_is_not_followed():
-    async with serving(answer("", 302, {"location": "http://other/"})) as server:
-        with pytest.raises(BadRequest, match="302"):
-            await ask(model(server))
-        assert len(server.requests) == 1
-
-
 # ---- error classes
 
 

@@ -662,6 +662,51 @@ async def test_a_rejected_request_is_not_retried(wire, status, kind, streaming):
     assert len(str(caught.value)) < 700
 
 
+ENDPOINTS = {
+    "openai": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "google": "/v1beta/models/m:generateContent",
+}
+PAGE = answer("<!doctype html><h1>Welcome</h1>", kind="text/html; charset=utf-8")
+
+
+async def test_a_web_page_as_a_reply_is_named_with_the_requested_address(wire, streaming):
+    async with FaultServer(*[[send(PAGE), fin()]] * 2) as server:
+        url = server.url.replace("//", "//me:secret@")
+        llm = wire.model(url, model="m", max_retries=0)
+        with pytest.raises(BadResponse, match="web page") as caught:
+            await ask(llm, streaming)
+    said = str(caught.value)
+    assert server.url.removesuffix("/v1") + ENDPOINTS[wire.name] in said
+    assert "base_url" in said
+    assert not [word for word in ("secret", "JSON", "stream ended") if word in said]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed_and_the_error_says_where_it_leads(wire, status):
+    where = f"https://elsewhere{ENDPOINTS[wire.name]}"
+    async with serving(answer("", status, {"location": where})) as server:
+        with pytest.raises(BadRequest, match="'https://elsewhere.*base_url"):
+            await ask(wire.model(server, model="m"))
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_missing_page_is_named_with_the_requested_address(wire, status):
+    async with serving(answer("Not Found", status)) as server:
+        with pytest.raises(BadRequest, match=f"{ENDPOINTS[wire.name]}.*base_url"):
+            await ask(wire.model(server, model="m"))
+
+
+async def test_a_missing_model_is_not_a_wrong_address(wire):
+    async with serving(answer({"error": {"message": "no model 'qwen3', pull it"}}, 404)) as server:
+        with pytest.raises(BadRequest, match="pull it") as caught:
+            await ask(wire.model(server, model="qwen3"))
+    assert "base_url" not in str(caught.value)
+    assert "api=" not in str(caught.value)
+
+
 @pytest.mark.parametrize("wait", [7, 120, 600])
 async def test_a_short_retry_after_is_waited_for_and_a_long_one_is_raised(wire, wait):
     busy = answer("slow down", 429, {"retry-after": str(wait)})
