@@ -163,19 +163,39 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()
 
 
+def _is_direct(url: httpx.URL, no_proxy: str) -> bool:
+    """Return whether a host is reached without a proxy. NO_PROXY may also name networks."""
+    from ipaddress import ip_address, ip_network
+    from urllib.request import proxy_bypass
+
+    if url.host in LOOPBACK or proxy_bypass(url.netloc.decode()):
+        return True
+    for entry in no_proxy.split(","):
+        with suppress(ValueError):  # a name
+            if ip_address(url.host) in ip_network(entry.strip()):
+                return True
+    return False
+
+
 def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
-    from urllib.request import getproxies, proxy_bypass
+    from urllib.request import getproxies
 
     import httpx
 
-    proxy = getproxies().get(url.scheme) or getproxies().get("all")
-    if proxy and (url.host in LOOPBACK or proxy_bypass(url.netloc.decode())):
+    proxies = getproxies()
+    source = url.scheme if url.scheme in proxies else "all"
+    proxy = proxies.get(source)
+    if proxy and _is_direct(url, proxies.get("no", "")):
         proxy = None
-    return httpx.AsyncHTTPTransport(
-        verify=_ssl_context(),
-        limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE),
-        proxy=proxy and re.sub("^(?!.*://)", "http://", proxy),
-    )
+    try:
+        return httpx.AsyncHTTPTransport(
+            verify=_ssl_context(),
+            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE),
+            proxy=proxy and re.sub("^(?!.*://)", "http://", proxy),
+        )
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        reason = f"{source.upper()}_PROXY in the environment: {error}"
+        raise ConnectionFailed(reason, should_retry=False) from None
 
 
 def _is_page(response: httpx.Response) -> bool:
@@ -216,7 +236,7 @@ class ConnectionPool:
         is_new = False
 
         async def trace(event: str, info: object) -> None:
-            """Called by httpcore: limit connects, which time out in bursts; note a refused upload."""
+            """Called by httpcore: limit connects, which would time out, and note a refusal."""
             nonlocal is_new
             if event == "connection.connect_tcp.started":
                 is_new = True

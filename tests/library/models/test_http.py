@@ -407,6 +407,37 @@ async def test_environment_proxies_are_used_except_for_loopback_and_no_proxy(sch
             await ask(llm)
 
 
+def proxies_of(monkeypatch, **values):
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name.lower(), value)
+
+
+@pytest.mark.parametrize(
+    ("host", "uses_proxy"),
+    [("127.0.0.2", False), ("127.1.0.2", True), ("[::5]", False), ("models.invalid", True)],
+)
+async def test_no_proxy_may_name_networks(host, uses_proxy, monkeypatch):
+    async with FaultServer([send(answer("by proxy", 400))]) as proxy:
+        no_proxy = "models.internal, 127.0.0.0/24,::/96,10.0.0.0/x"
+        proxies_of(monkeypatch, HTTP_PROXY=f"http://127.0.0.1:{proxy.port}", NO_PROXY=no_proxy)
+        with pytest.raises(BadRequest if uses_proxy else ConnectionFailed):
+            await ask(model(f"http://{host}:9/v1", max_retries=0))
+
+
+@pytest.mark.parametrize(
+    ("proxy", "remedy"),
+    [("socks5://127.0.0.1:9", "socksio.*pip install"), ("socks4://127.0.0.1:9", "ALL_PROXY")],
+)
+async def test_a_proxy_that_cannot_be_used_is_an_error_that_says_why(proxy, remedy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "socksio", None)  # not installed
+    proxies_of(monkeypatch, ALL_PROXY=proxy.replace("//", "//me:secret@"))
+    llm = model("http://models.invalid/v1")
+    with pytest.raises(ConnectionFailed, match=remedy) as caught:
+        await ask(llm)
+    assert ("secret" in str(caught.value), llm.sleep) == (False, [])
+
+
 async def test_closing_connections_does_not_affect_requests_to_another_server():
     async with OpenAIDouble(["a"]) as first, OpenAIDouble(["b"]) as second:
         llm = model(first)
