@@ -2,10 +2,10 @@
 
 Copy with: tools.py and its imports.
 
-The estimate splits a text with one regular expression, and requires no vocabulary. For source code,
+The estimate splits a text with one regular expression, and needs no vocabulary. For source code,
 data, tool output and prose in most languages, the estimate is 0.8 to 1.35 of the tokens of
-o200k_base. Decisions based on the log use the estimate, so that rendering is identical in all
-environments. For exact counts:
+o200k_base. Decisions based on the log use the estimate, so that the messages of a request are the
+same in every environment. For exact counts:
 
     load_encoding("gpt-5")              # once, before a run: may download the vocabulary
     count_tokens(text, model="gpt-5")
@@ -13,8 +13,10 @@ environments. For exact counts:
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from random import Random
+from threading import Thread
 from typing import Any, cast
 from zlib import crc32
 
@@ -35,6 +37,7 @@ SAMPLE, BLOCK = 100_000, 1_000  # characters counted of longer texts, in blocks 
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 DEFAULT_ENCODING = "o200k_base"  # for models unknown to tiktoken
+DOWNLOAD_SECONDS = 30.0
 
 _vocabularies = dict[str, Any]()  # by model
 
@@ -42,22 +45,35 @@ _vocabularies = dict[str, Any]()  # by model
 def load_encoding(model: str) -> bool:
     """Load tiktoken's vocabulary for a model, so that counts for the model are exact.
 
-    The vocabulary of an unknown model is o200k_base; for models of providers other than OpenAI the
-    counts are approximate. The first call for a vocabulary blocks during its download into the
-    directory TIKTOKEN_CACHE_DIR, so call this function before a run. Return False if tiktoken is
-    not installed or the vocabulary cannot be downloaded: counts remain estimates.
+    For a model that tiktoken doesn't know, the vocabulary is o200k_base; the counts for models of
+    other providers than OpenAI are approximate. The first call for a vocabulary downloads it into
+    the directory TIKTOKEN_CACHE_DIR and blocks for up to 30 seconds, so call this function before a
+    run. Returns False if tiktoken isn't installed, or the vocabulary can't be downloaded in that
+    time: counts stay estimates.
     """
     if not model:
         raise ValueError("name a model, such as load_encoding('gpt-5')")
     try:
         tiktoken = import_module("tiktoken")
-        try:
-            name = tiktoken.encoding_name_for_model(model.rpartition("/")[2])
-        except KeyError:
-            name = DEFAULT_ENCODING
-        _vocabularies[model] = tiktoken.get_encoding(name)
-    except (ImportError, OSError):
+    except ImportError:
         return False
+    try:
+        name = tiktoken.encoding_name_for_model(model.rpartition("/")[2])
+    except KeyError:
+        name = DEFAULT_ENCODING
+    loaded = list[Any]()
+
+    def load() -> None:
+        with suppress(Exception):  # no network, no space, a damaged file
+            loaded.append(tiktoken.get_encoding(name))
+
+    # in a thread that can be left alone: tiktoken waits forever for a server that doesn't answer
+    thread = Thread(target=load, name="vocabulary", daemon=True)
+    thread.start()
+    thread.join(DOWNLOAD_SECONDS)
+    if not loaded:
+        return False
+    _vocabularies[model] = loaded[0]
     return True
 
 

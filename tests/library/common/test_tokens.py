@@ -5,6 +5,8 @@ from base64 import b64encode
 from copy import copy
 from dataclasses import replace
 from random import Random
+from threading import Event
+from time import monotonic
 from uuid import UUID
 
 import pytest
@@ -65,6 +67,17 @@ def test_without_the_vocabulary_counts_remain_estimates(loaded, monkeypatch, err
     monkeypatch.setattr("tiktoken.get_encoding", fails)
     assert not load_encoding("gpt-5")
     assert count_tokens("x" * 400, "gpt-5") == count_tokens("x" * 400)
+
+
+def test_a_download_that_never_ends_is_given_up(loaded, monkeypatch):
+    ends = Event()
+    monkeypatch.setattr("tiktoken.get_encoding", lambda name: ends.wait(20))
+    monkeypatch.setattr("agentloop.common.tokens.DOWNLOAD_SECONDS", 0.01)
+    started = monotonic()
+    assert not load_encoding("gpt-5")
+    assert monotonic() - started < 5
+    assert count_tokens("x" * 400, "gpt-5") == count_tokens("x" * 400)
+    ends.set()
 
 
 def test_an_encoding_needs_the_name_of_a_model(loaded):
