@@ -416,8 +416,12 @@ class HTTPModel(Advised, ABC):
         if self.client is not None:
             import httpx
 
-            if not isinstance(cast(object, self.client), httpx.AsyncClient):
-                raise TypeError(f"client must be an httpx.AsyncClient, not {type(self.client)}")
+            found = type(cast(object, self.client))
+            if not issubclass(found, httpx.AsyncClient):
+                hint = ""
+                if found.__module__.startswith("httpx2"):
+                    hint = ": call httpx2.alias_httpx() before anything imports httpx"
+                raise TypeError(f"client must be an httpx.AsyncClient, not {found}{hint}")
         if self.client is None and self.base_url == self.default_url:
             self._check_provider()
 
@@ -639,6 +643,10 @@ class HTTPModel(Advised, ABC):
             fault = "a web page" if _is_page(response) else repr(error)
             text = f"{label}: {fault}: {parts.body.decode(errors='replace')}"
             return self._error(response, text)
+        if self.client and response is None and isinstance(error, RuntimeError):
+            # of an event loop that has ended; the client drops such a connection
+            reason = f"client: {error}: use it in one event loop, and close it at the end"
+            return ConnectionFailed(reason, should_retry=not self.client.is_closed)
         if not isinstance(error, httpx.HTTPError):
             return None
         host = request.url.netloc.decode()
@@ -653,6 +661,8 @@ class HTTPModel(Advised, ABC):
         if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
             hint = "no server at this address: start one (`ollama serve`?) or correct base_url"
             return ConnectionFailed(f"{host}: {hint}", should_retry=False)
+        if isinstance(error, httpx.PoolTimeout):
+            return ConnectionFailed(f"{host}: client has no free connection: raise max_connections")
         return ConnectionFailed(self._hide(f"{host}: {type(error).__name__}: {cause}")[:500])
 
     async def _attempt(

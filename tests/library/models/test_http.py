@@ -351,12 +351,54 @@ async def test_a_client_hook_that_raises_for_the_status_results_in_a_model_error
         assert (caught.value.status, len(server.requests)) == (status, requests)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_own_client_works_in_successive_event_loops():
+    with OpenAIDouble(["a"] * 6).in_thread() as server:
+        llm = model(server, client=httpx.AsyncClient(trust_env=False), max_retries=1)
+        assert [asyncio.run(ask(llm)).text for _ in range(3)] == ["a"] * 3
+    del llm
+    gc.collect()  # the client leaves the connections of ended loops open
+
+
+async def test_a_closed_client_is_an_error_that_names_it():
+    client = client_of(lambda _: httpx.Response(200, json=OK))
+    await client.aclose()
+    llm = model("http://host/v1", client=client)
+    with pytest.raises(ConnectionFailed, match="client.*closed"):
+        await ask(llm)
+    assert llm.sleep == []
+
+
+def test_a_client_of_httpx2_works_under_the_name_of_httpx():
+    pytest.importorskip("httpx2")
+    program = """if True:
+        import asyncio, httpx2, sys
+        httpx2.alias_httpx()
+        sys.path.insert(0, ".")
+        from tests.doubles.wires import OPENAI
+        from tests.library.models.helpers import ask
+
+        async def main(server):
+            async with httpx2.AsyncClient(trust_env=False) as own:
+                for client in (None, own):
+                    for streaming in (False, True):
+                        print((await ask(OPENAI.model(server, client=client), streaming)).text)
+
+        with OPENAI.double(["a"] * 4).in_thread() as server:
+            asyncio.run(main(server))
+    """
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout.split(), done.stderr) == (["a"] * 4, "")
+
+
 @pytest.mark.parametrize("name", ["httpx.Client", "httpx2.AsyncClient"])
 def test_a_client_of_another_type_is_an_error_that_names_both_types(name):
     package, _, kind = name.partition(".")
     client = getattr(pytest.importorskip(package), kind)()
-    with pytest.raises(TypeError, match=rf"httpx\.AsyncClient.*{name}"):
+    with pytest.raises(TypeError, match=rf"httpx\.AsyncClient.*{name}") as caught:
         model("http://x", client=client)
+    assert ("alias_httpx" in str(caught.value)) == (package == "httpx2")
 
 
 async def test_an_unrequested_compressed_response_is_decoded_within_the_size_limit(streaming):
@@ -641,5 +683,5 @@ async def test_a_timeout_while_waiting_for_a_connection_raises_model_error():
     async with FaultServer([send(stream_head()), stall()]) as server, own:
         llm = ChatOpenAI("m", base_url=server.url, client=own, **bounds)
         async with own.stream("POST", server.url):  # takes the only connection
-            with pytest.raises(ModelError):
+            with pytest.raises(ModelError, match="max_connections"):
                 await asyncio.wait_for(llm.ainvoke([]), 5)
