@@ -247,7 +247,7 @@ class ResponsesEvents(Accumulator):
 
     def __post_init__(self) -> None:
         self.data = {"output": []}
-        self._begun: dict[Any, JSON] = {}  # items, by index
+        self._begun: dict[Any, JSON] = {}  # items, by index and by id
         self._thought: tuple[Any, ...] = ()  # the position of the last piece of thinking
 
     def add(self, event: JSON) -> None:
@@ -264,8 +264,10 @@ class ResponsesEvents(Accumulator):
             call = self._begun[index]
             self.call(event["delta"], call["name"], call["call_id"])
         elif kind == "output_item.added":
-            item = event["item"]
-            self._begun[event.get("output_index", item.get("id"))] = item
+            item: JSON = event["item"]
+            # some servers leave out the place of a piece, which then belongs to the newest item
+            names = (event.get("output_index"), item.get("id"), None)
+            self._begun |= dict.fromkeys(names, item)
         elif kind == "output_item.done":
             self.data["output"].append(event["item"])
         elif kind in ("completed", "incomplete", "failed"):

@@ -1,6 +1,7 @@
 """ChatOpenAI with the Responses API: request bodies and parsing of replies."""
 
 import json
+import re
 
 import pytest
 
@@ -10,7 +11,7 @@ from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEv
 from agentloop.messages import ToolCall, ToolMessage
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.responses import ResponsesEvents, read_responses, write_items
-from tests.doubles.fault_server import answer, stream
+from tests.doubles.fault_server import answer, chunk, stream, stream_head
 from tests.doubles.openai_double import OpenAIDouble, Reply
 from tests.doubles.responses_double import ResponsesDouble, event
 from tests.doubles.wires import RESPONSES
@@ -354,3 +355,16 @@ def test_items_are_collected_from_the_stream_if_the_last_event_has_none():
     done = [event("output_item.done", output_index=n, item=item) for n, item in items]
     message, _ = assemble(*done, event("completed", response=response()))  # as in the Codex backend
     assert write(message) == [THOUGHT, CALL]
+
+
+async def test_pieces_of_a_call_need_no_index():
+    script = [Reply(calls=[("time", {"zone": "a"}, "c1"), ("time", {"zone": "b"}, "c2")])]
+    frames = b"".join(RESPONSES.frames(script[0]))
+    for field in (rb'"output_index": \d+', rb'"item_id": "\w*"'):
+        frames = re.sub(rb"(, )?" + field, b"", frames)
+    assert b"_index" not in frames
+    deltas = []
+    async with serving(stream_head() + chunk(frames) + chunk(b"")) as server:
+        reply = await model(server, max_retries=0).ainvoke(HI, on_delta=deltas.append)
+    assert [call.parsed for call in reply.tool_calls] == [{"zone": "a"}, {"zone": "b"}]
+    assert "".join(delta.content for delta in deltas) == '{"zone": "a"}{"zone": "b"}'
