@@ -643,12 +643,17 @@ class HTTPModel(Advised, ABC):
             fault = "a web page" if _is_page(response) else repr(error)
             text = f"{label}: {fault}: {parts.body.decode(errors='replace')}"
             return self._error(response, text)
+        if isinstance(error, httpx.HTTPError):
+            return self._connection_error(error, request)
         if self.client and response is None and isinstance(error, RuntimeError):
-            # of an event loop that has ended; the client drops such a connection
-            reason = f"client: {error}: use it in one event loop, and close it at the end"
-            return ConnectionFailed(reason, should_retry=not self.client.is_closed)
-        if not isinstance(error, httpx.HTTPError):
-            return None
+            reason = f"client: {error}: use a client in one event loop, and close it at the end"
+            return ConnectionFailed(reason, should_retry=False)
+        return None
+
+    def _connection_error(self, error: Exception, request: httpx.Request) -> ModelError:
+        """Describe a request that got no response."""
+        import httpx
+
         host = request.url.netloc.decode()
         size = len(request.content)
         is_refused = "refused" in request.extensions and _closed_unanswered(error)

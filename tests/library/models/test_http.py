@@ -45,6 +45,14 @@ def client_of(handler):
     return httpx.AsyncClient(transport=httpx.MockTransport(handler))
 
 
+def output_of(program, *options):
+    """Run a program that writes nothing to stderr, and return what it prints."""
+    command = [sys.executable, *options, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.stderr == ""
+    return done.stdout
+
+
 # ---- retries
 
 
@@ -330,9 +338,7 @@ def test_a_model_that_is_not_closed_causes_no_warnings():
             asyncio.run(ask(llm))
         print("fine")
     """
-    command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert (done.stdout.strip(), done.stderr) == ("fine", "")
+    assert output_of(program, "-W", "error") == "fine\n"
 
 
 @pytest.mark.parametrize(
@@ -351,16 +357,26 @@ async def test_a_client_hook_that_raises_for_the_status_results_in_a_model_error
         assert (caught.value.status, len(server.requests)) == (status, requests)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_own_client_works_in_successive_event_loops():
-    with OpenAIDouble(["a"] * 6).in_thread() as server:
-        llm = model(server, client=httpx.AsyncClient(trust_env=False), max_retries=1)
-        assert [asyncio.run(ask(llm)).text for _ in range(3)] == ["a"] * 3
-    del llm
-    gc.collect()  # the client leaves the connections of ended loops open
+def test_an_own_client_in_a_second_event_loop_is_an_error_that_says_so():
+    program = """if True:
+        import asyncio, httpx, sys
+        sys.path.insert(0, ".")
+        from agentloop.errors import ConnectionFailed
+        from tests.doubles.wires import OPENAI
+        from tests.library.models.helpers import ask
+
+        with OPENAI.double(["a"] * 3).in_thread() as server:
+            llm = OPENAI.model(server, client=httpx.AsyncClient(trust_env=False))
+            asyncio.run(ask(llm))
+            try:
+                asyncio.run(ask(llm))
+            except ConnectionFailed as error:
+                print(error, llm.sleep)
+    """
+    assert re.match(r"client: .*in one event loop.* \[\]", output_of(program))
 
 
-async def test_a_closed_client_is_an_error_that_names_it():
+async def test_a_closed_client_is_an_error_that_says_so():
     client = client_of(lambda _: httpx.Response(200, json=OK))
     await client.aclose()
     llm = model("http://host/v1", client=client)
@@ -387,9 +403,7 @@ def test_a_client_of_httpx2_works_under_the_name_of_httpx():
         with OPENAI.double(["a"] * 4).in_thread() as server:
             asyncio.run(main(server))
     """
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert (done.stdout.split(), done.stderr) == (["a"] * 4, "")
+    assert output_of(program).split() == ["a"] * 4
 
 
 @pytest.mark.parametrize("name", ["httpx.Client", "httpx2.AsyncClient"])
