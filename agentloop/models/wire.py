@@ -228,7 +228,7 @@ def encode_exchanges(
     for start, end in pairwise(bounds):
         first, others = messages[start], messages[start + 1 : end]
         closing = messages[end] if closed_by_reply and end < len(messages) else None
-        key = api, prefix, others, getattr(closing, "raw", None)
+        key = api, prefix, others, closing is None, getattr(closing, "raw", None)
         kept: Any = getattr(first, "encoded", (None, (), ""))
         if kept[0] != key:
             exchange = messages[start:end]

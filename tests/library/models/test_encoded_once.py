@@ -62,6 +62,16 @@ def test_cached_encoding_produces_the_same_bytes_as_encoding_every_message(
             )
 
 
+def test_a_pending_search_is_left_out_once_the_turn_has_ended():
+    calls = (ToolCall("c1", "time"),)
+    raw = {"provider": "anthropic", "content": [SEARCH, {"type": "tool_use"}]}
+    turn = [*HI, AssistantMessage(tool_calls=calls, raw=raw), calls[0].answer("noon")]
+    llm = ANTHROPIC.model("http://x")
+    continued, ended = (body_of(llm, messages) for messages in (turn, [*turn, AssistantMessage("so"), *HI]))
+    assert SEARCH in continued["messages"][1]["content"]
+    assert SEARCH not in ended["messages"][1]["content"]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from([ANTHROPIC, GOOGLE]), st.lists(turns(), max_size=8), st.booleans())
 def test_roles_alternate_and_start_with_the_user_even_with_empty_replies(wire, history, has_system):
