@@ -181,13 +181,11 @@ class Clean(Advised):
 class _Content(Clean):
     """A message with text or parts as content. A string among the parts becomes a TextPart.
 
-    encoded: cache of models/wire.py: the message's JSON for subsequent requests.
-    estimate: cache of common/tokens.py: the estimated tokens.
+    cache: what other modules compute from the message, which never changes: see `cache_of`.
     """
 
-    __slots__ = ("encoded", "estimate")
+    __slots__ = ("cache",)
     content: Any
-    encoded: object
 
     def __post_init__(self) -> None:
         if not isinstance(self.content, str):
@@ -460,6 +458,15 @@ class ToolMessage(_Content):
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+def cache_of(message: Message) -> dict[str, Any]:
+    """What other modules have computed from a message, each under a key of its own."""
+    cache: dict[str, Any] | None = getattr(message, "cache", None)
+    if cache is None:
+        cache = {}
+        object.__setattr__(message, "cache", cache)  # messages are frozen
+    return cache
 
 
 # ---- how a run ends

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from pydantic_core import to_json
 
-from ..messages import AssistantMessage, Message, TextPart
+from ..messages import AssistantMessage, Message, TextPart, cache_of
 from ..tools import Tool
 
 TOKEN = re.compile(
@@ -101,11 +101,10 @@ def message_tokens(message: Message | Iterable[Message], model: str = "") -> int
         return sum(message_tokens(one, model) for one in message)
     if model:
         return _tokens_of(message, model)
-    kept: int | None = getattr(message, "estimate", None)
-    if kept is None:
-        kept = _tokens_of(message)
-        object.__setattr__(message, "estimate", kept)  # messages are frozen
-    return kept
+    cache = cache_of(message)
+    if "tokens" not in cache:
+        cache["tokens"] = _tokens_of(message)
+    return cast(int, cache["tokens"])
 
 
 def _tokens_of(message: Message, model: str = "") -> int:

@@ -38,6 +38,7 @@ from ..messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    cache_of,
     clean_text,
 )
 from ..tools import Tool
@@ -229,7 +230,8 @@ def encode_exchanges(
         first, others = messages[start], messages[start + 1 : end]
         closing = messages[end] if closed_by_reply and end < len(messages) else None
         key = api, prefix, others, closing is None, getattr(closing, "raw", None)
-        kept: Any = getattr(first, "encoded", (None, (), ""))
+        cache = cache_of(first)
+        kept: Any = cache.get("encoded", (None, (), ""))
         if kept[0] != key:
             exchange = messages[start:end]
             if bind:
@@ -237,7 +239,7 @@ def encode_exchanges(
             written = write([*exchange, closing] if closing else exchange)
             items = [encode(item) for item in (written[:-1] if closing else written)]
             kept = key, items, extend_prefix(prefix, items) if bind else ""
-            object.__setattr__(first, "encoded", kept)  # messages are frozen
+            cache["encoded"] = kept
         encoded += kept[1]
         prefix = kept[2]
     encoded.prefix = prefix

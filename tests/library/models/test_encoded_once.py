@@ -67,7 +67,9 @@ def test_a_pending_search_is_left_out_once_the_turn_has_ended():
     raw = {"provider": "anthropic", "content": [SEARCH, {"type": "tool_use"}]}
     turn = [*HI, AssistantMessage(tool_calls=calls, raw=raw), calls[0].answer("noon")]
     llm = ANTHROPIC.model("http://x")
-    continued, ended = (body_of(llm, messages) for messages in (turn, [*turn, AssistantMessage("so"), *HI]))
+    continued, ended = (
+        body_of(llm, messages) for messages in (turn, [*turn, AssistantMessage("so"), *HI])
+    )
     assert SEARCH in continued["messages"][1]["content"]
     assert SEARCH not in ended["messages"][1]["content"]
 
