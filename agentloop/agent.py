@@ -91,3 +91,8 @@ class Agent(
             from .common.describe import describe
 
             logger.debug("%s", describe(record))
+
+    def __repr__(self) -> str:
+        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # the model's repr may hold a key
+        counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
+        return f"{type(self).__name__}({llm}, {counts})"

@@ -3,11 +3,21 @@
 Copy with: messages.py and its imports.
 """
 
+from collections.abc import Sequence
+
 from .messages import Attempt, Result, Stop, TaskComplete
+
+BUSY = (
+    "this agent is running a query: await the query (or close its stream) first, or use a separate "
+    "copy for every query: agent.fork()"
+)
 
 
 class AgentBusy(RuntimeError):
     """An agent runs one query at a time; `fork()` returns an independent copy."""
+
+    def __init__(self, text: str = BUSY) -> None:
+        super().__init__(text)
 
 
 class RunStopped(Exception):
@@ -91,16 +101,20 @@ class BadResponse(ModelError):
     """The response violates the provider's API (HTML, truncated JSON, ...)."""
 
 
-def precedence(error: BaseException) -> int:
-    """Return the rank of an exception: errors take precedence over a Stop or a TaskComplete."""
-    if isinstance(error, TaskComplete):
-        return 2
-    if isinstance(error, Stop):
-        return 1
-    return 0
+def result_of_calls(raised: Sequence[BaseException]) -> Result | None:
+    """Raise an error or a Stop among the exceptions of a turn, or return a TaskComplete's Result.
+
+    An error comes before a Stop, a Stop before a TaskComplete, and the first call's among equals.
+    """
+    for kind in (Stop, TaskComplete):
+        for error in raised:
+            if not isinstance(error, kind):
+                raise error
+    done = raised[0] if raised else None
+    return done.result if isinstance(done, TaskComplete) else None
 
 
-def attempts_of(error: BaseException) -> tuple[Attempt, ...]:
-    """The failed attempts that an exception carries: of a ModelError, or of a cancelled request."""
-    attempts: tuple[Attempt, ...] = getattr(error, "attempts", ())
+def attempts_of(outcome: object) -> tuple[Attempt, ...]:
+    """The failed attempts that a reply, a ModelError or a cancelled request carries."""
+    attempts: tuple[Attempt, ...] = getattr(outcome, "attempts", ())
     return attempts

@@ -1,6 +1,6 @@
 """An agent is a for-loop: `Loop.run` is the loop, `ChatModel` the interface of the model.
 
-Copy with: model.py, settings.py, stream.py and their imports.
+Copy with: model.py, run.py, settings.py and their imports.
 
 Start with `Loop.run`. It calls seven small methods, the seams: `context`, `toolset`, `call_model`,
 `call_tools`, `call_tool`, `finish` and `record`. A mixin overrides some of them and calls
@@ -10,38 +10,25 @@ from left to right, and its result comes back from right to left.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, NoReturn, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SkipValidation
 
-from .content import describe_error, error_result, to_result
+from .content import error_result, to_result
 from .depends import Overrides, current_agent, current_call
-from .errors import AgentBusy, RunStopped, ToolError, attempts_of, precedence
-from .events import (
-    Event,
-    EventQueue,
-    Listener,
-    StepStartEvent,
-    ToolCallEvent,
-    ToolsChangedEvent,
-    events_of,
-    notify,
-)
+from .errors import AgentBusy, RunStopped, ToolError, result_of_calls
+from .events import Event, EventQueue, Listener, ToolsChangedEvent, events_of, notify
 from .messages import (
     AssistantMessage,
-    Attempt,
-    Content,
     Extra,
     Message,
     Prompt,
     Result,
     Stop,
     SystemMessage,
-    TaskComplete,
     ToolCall,
     ToolMessage,
     Usage,
@@ -49,35 +36,25 @@ from .messages import (
     UserOrigin,
 )
 from .model import ChatModel, Request
+from .run import EventStream, Run, only_run
 from .settings import Settings, copy_settings
-from .stream import EventStream, Run
 from .tools import Tool, by_name, find_tool
 from .transcript import (
     AnyFold,
     Asks,
     Awaits,
-    CallState,
     Conversation,
-    Fork,
     Log,
     Record,
-    RunEnd,
-    RunStart,
-    SideRequest,
     ToolStart,
-    calls_to_resume,
-    check_prompt,
-    closed,
+    failed_attempts,
+    forked,
     is_complete,
-    placeholder_result,
-    record_of,
     result_of,
-    result_of_failure,
     usage_of,
-    waiting_state,
     with_unique_ids,
 )
-from .waiting import gather_bounded, is_cancelled, run_blocking, wait_for, was_cancelled
+from .waiting import gather_bounded, raise_if_cancelled, run_blocking, wait_for, was_cancelled
 
 
 class Loop(Settings):
@@ -114,9 +91,7 @@ class Loop(Settings):
     on_tool_error: Literal["return", "raise"] = "return"
     listeners: Sequence[Listener] = ()
 
-    # not annotated, and therefore not set before the first turn: a fork stays small
-    _turn_tools = tuple[Tool, ...]()  # the tools of this turn
-    _steps = 0  # number of started calls
+    _turn_tools = tuple[Tool, ...]()  # of this turn; not annotated, so a fork holds none
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,9 +116,9 @@ class Loop(Settings):
         Raises the model's errors, AgentBusy during another run, and ValueError for an empty prompt,
         or if there's no prompt and nothing to continue.
         """
-        async with self._only_run(prompt, extra, events) as run:
+        async with only_run(self, prompt, extra, events) as run:
             try:
-                await self._resume_open_calls()
+                await run.resume()
                 for _ in range(self.max_iterations):
                     tools = self.turn_tools()
                     reply = await self.call_model(Request(await self.context(), tools))
@@ -154,12 +129,12 @@ class Loop(Settings):
                     else:
                         result = result_of(reply)
                     if result and (result := await self.finish(result)):
-                        return self._end_run(result)
+                        return run.end(result)
                 raise Stop("max_iterations")
             except Stop as stop:
-                return self._end_run(await self._finish_stopped(run, stop))
+                return await run.finish(stop)
             except (Exception, asyncio.CancelledError) as error:
-                return self._end_run(run.result_if_interrupted(error))
+                return run.fail(error)
 
     async def query(self, prompt: Prompt) -> str:
         """Run a prompt and return its answer. Raises RunStopped if the run ends without one."""
@@ -201,19 +176,16 @@ class Loop(Settings):
     async def call_model(self, request: Request) -> AssistantMessage:
         """Send one request and return the reply. Replies of turns are streamed as events."""
         llm = request.model or self.llm
+        on_delta = self.emit if request.purpose == "step" and self.listened else None
         start = time.perf_counter()
-        streams = request.purpose == "step" and self.listened
         try:
             reply = await llm.ainvoke(
-                request.messages,
-                request.tools,
-                tool_choice=request.tool_choice,
-                on_delta=self.emit if streams else None,
+                request.messages, request.tools, tool_choice=request.tool_choice, on_delta=on_delta
             )
         except BaseException as error:
-            self._add_attempts(attempts_of(error))
+            self.add(*failed_attempts(error))
             raise
-        self._add_attempts(reply.attempts)
+        self.add(*failed_attempts(reply))
         seconds = round(time.perf_counter() - start, 3)
         reply = replace(reply, model=reply.model or llm.model, seconds=seconds, attempts=())
         return with_unique_ids(reply, self.conversation.states.keys(), new=True)
@@ -225,19 +197,17 @@ class Loop(Settings):
         cancelled or never starts. If calls raise, one exception counts after all have ended: an
         error before a Stop, a Stop before a TaskComplete, and the first call's among equals.
         """
-        raised: list[BaseException] = []
+        run = self.active_run
+        raised = list[BaseException]()
+        if run is None:  # a tool has outlived its run
+            return None
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
             outcomes = await gather_bounded(
-                self._run_call, group, at_once=at_once, grace=self.cancel_timeout
+                run.perform, group, at_once=at_once, grace=self.cancel_timeout
             )
             raised += [error for error in outcomes if error]
-        if not raised:
-            return None
-        first = min(raised, key=precedence)
-        if isinstance(first, TaskComplete):
-            return first.result
-        raise first
+        return result_of_calls(raised)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         """Run one call and return its result. Exceptions become error results."""
@@ -245,8 +215,7 @@ class Loop(Settings):
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
-            if is_cancelled():  # a CancelledError was suppressed: the run may have ended
-                raise asyncio.CancelledError
+            raise_if_cancelled()  # a tool or a mixin may have suppressed a CancelledError
             awaited = self.conversation.state_of(call).awaits
             if tool.external and awaited is None:
                 self.record(awaited := Awaits(call.id))
@@ -313,17 +282,6 @@ class Loop(Settings):
 
     # ---- what tools, mixins and programs use
 
-    def answer(self, call_id: str, content: object) -> None:
-        """Give a pending call its result, or answer its question. Call `run()` to continue.
-
-        `content` may be anything that a tool may return. Raises ValueError if the call isn't
-        pending, and AgentBusy during a run.
-        """
-        state = self.waiting_call(call_id)
-        answer = state.awaits.answered(content) if state.awaits else None
-        result = answer or to_result(state.call, content, self.max_result_chars)
-        self.add(record_of(state.call, result))
-
     def fork(
         self, at: int | None = None, *, cls: type[Self] | None = None, **settings: Any
     ) -> Self:
@@ -335,35 +293,13 @@ class Loop(Settings):
         cls: a subclass of this agent's class for the copy.
         """
         twin = copy_settings(self, cls or type(self), settings)
-        if records := self.log[:at]:
-            for record in [*closed(records), Fork()]:
-                twin.log.append(record)
+        twin.log = Log(forked(self.log[:at]))
         return twin
-
-    def __copy__(self) -> Self:
-        return self.fork()
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self.fork()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an agent can't be pickled: save its log with Session, or fork() it")
-
-    def waiting_call(self, call_id: str) -> CallState:
-        """Return the state of a call that may still start.
-
-        Raises ValueError for any other call, and AgentBusy during a run.
-        """
-        self.refuse_if_busy()
-        return waiting_state(self.conversation, call_id)
 
     def refuse_if_busy(self) -> None:
         """Raise AgentBusy during a run."""
         if self.running:
-            raise AgentBusy(
-                "this agent is running a query: await the query (or close its stream) first, or "
-                "use a separate copy for every query: agent.fork()"
-            )
+            raise AgentBusy
 
     @property
     def running(self) -> bool:
@@ -375,11 +311,12 @@ class Loop(Settings):
         """Whether anybody listens to the events, or reads them."""
         return bool(self.listeners or (self.active_run and self.active_run.events))
 
-    def add(self, record: Record) -> None:
-        """Append a record, and emit its events."""
-        self.record(record)
-        for event in events_of(record):
-            self.emit(event)
+    def add(self, *records: Record) -> None:
+        """Append records, and emit their events."""
+        for record in records:
+            self.record(record)
+            for event in events_of(record):
+                self.emit(event)
 
     def add_note(self, text: str, origin: UserOrigin = "note") -> None:
         """Add a user message that the user doesn't see."""
@@ -393,9 +330,7 @@ class Loop(Settings):
 
     def tool(self, call: ToolCall) -> Tool:
         """Return a call's tool, from this turn's tools. Raises ToolError for an unknown name."""
-        if not isinstance(cast(object, call), ToolCall):
-            raise TypeError("agent.tool is not a decorator: use @tool, and Agent(tools=[search])")
-        return find_tool(call.name, self._turn_tools)
+        return find_tool(call, self._turn_tools)
 
     def system_text(self) -> str:
         """Return the text of the system prompt, which stays the same during a run."""
@@ -407,128 +342,19 @@ class Loop(Settings):
         """Return the records that a new agent starts with, as `Session` does."""
         return ()
 
-    # ---- the steps of `run`
-
-    @asynccontextmanager
-    async def _only_run(
-        self, prompt: Prompt, extra: Extra, events: EventQueue | None
-    ) -> AsyncGenerator[Run]:
-        """Refuse a second run, record the start and the prompt, and the end if the run fails."""
-        await self.wait_for_cancelled_run()
-        check_prompt(prompt, self.messages)
-        run = Run(self.system_text(), events)
-        self.active_run = run
-        try:
-            self._record_start(prompt, extra)
-            yield run
-        except BaseException as error:
-            unsaved = not self.log or isinstance(self.log[-1], RunEnd)  # saving failed
-            if self.active_run is run and not unsaved:
-                reason = "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
-                self.record(RunEnd(reason, describe_error(error)))
-            raise
-        finally:
-            if self.active_run is run:  # else its event loop was closed, and another has started
-                self.active_run = None
-
     async def wait_for_cancelled_run(self) -> None:
         """Wait until a cancelled run has ended. Raises AgentBusy during any other run."""
-        if self.active_run and self.running:
+        if self.active_run:
             await self.active_run.wait_if_cancelled(2 * self.cancel_timeout)
         self.refuse_if_busy()
 
-    def _record_start(self, prompt: Prompt, extra: Extra) -> None:
-        """Record the start and the prompt, which closes open calls."""
-        self.record(RunStart(extra=extra))
-        if prompt is None:
-            return
-        for state in self.conversation.open_calls:
-            self.record(placeholder_result(state))
-        message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
-        if self.messages[-1:] != [message]:  # already there if you repeat run() after an error
-            self.record(message)
-
-    async def _resume_open_calls(self) -> None:
-        """Run the open calls, which only a `run()` without a prompt meets."""
-        resumable = [tool.name for tool in self.turn_tools() if tool.resumes]
-        runnable, ended = calls_to_resume(self.conversation, resumable)
-        done = await self.call_tools(runnable) if runnable else None
-        for state in self.conversation.open_calls:
-            if state in ended:
-                self.record(placeholder_result(state))
-        if done:
-            raise TaskComplete(done.text, done.value)
-
     def turn_tools(self) -> Sequence[Tool]:
         """Return this turn's tools, in which `self.tool(call)` looks up the calls of the turn."""
-        before = self._turn_tools
-        self._turn_tools = tuple(self.toolset())
+        before, self._turn_tools = self._turn_tools, tuple(self.toolset())
         names = by_name(self._turn_tools)
         if before and before != self._turn_tools:
             self.emit(ToolsChangedEvent([*names]))
         return self._turn_tools
 
-    def _add_attempts(self, attempts: Sequence[Attempt]) -> None:
-        """Record failed attempts at a request, which may be billed."""
-        for each in attempts:
-            entry = SideRequest(
-                "failed attempt", usage=each.usage, model=each.model, text=each.text
-            )
-            self.add(entry)
-
     def _may_overlap(self, call: ToolCall) -> bool:
         return all(tool.parallel for tool in self._turn_tools if tool.name == call.name)
-
-    async def _run_call(self, call: ToolCall) -> None:
-        """Announce a call, run it, and record its result at once.
-
-        Raises what ends the run. A cancelled call stays open, and so does a call that a Stop has
-        kept from starting; the view tells the two apart.
-        """
-        run = self.active_run
-        if not run or not await self._announce(call, run):
-            return
-        start = time.perf_counter()
-        result = None
-        try:
-            result = call.checked(await self.call_tool(call))
-        except BaseException as error:
-            result = result_of_failure(self.conversation.state_of(call), error)
-            run.stopping |= result is not None and not isinstance(error, TaskComplete)
-            raise
-        finally:
-            # a tool that ignores a cancellation may end after the run
-            if result and self.running and self.active_run is run:
-                seconds = round(time.perf_counter() - start, 3)
-                self.add(record_of(call, replace(result, seconds=seconds)))
-
-    async def _announce(self, call: ToolCall, run: Run) -> bool:
-        """Emit the ToolCallEvent, wait for its reader, and return whether the call may start."""
-        if run.stopping:
-            return False
-        self._steps += 1
-        self.emit(StepStartEvent(call.id, call.name, self._steps))
-        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id, call.parent_id))
-        if run.events:
-            await run.events.join()
-        return not run.stopping
-
-    async def _finish_stopped(self, run: Run, stop: Stop) -> Result:
-        """Pass the Result of a Stop to `finish`, which can't continue the run."""
-        try:
-            return await self.finish(stop.result) or stop.result
-        except Stop as later:
-            return later.result
-        except asyncio.CancelledError as cancel:
-            return run.result_if_interrupted(cancel)
-
-    def _end_run(self, result: Result) -> Result:
-        """Record the end of the run, and return the complete Result."""
-        self.add(RunEnd(result.stop_reason, text=result.text))
-        usage = usage_of(self.conversation.run)
-        return replace(result, usage=usage, pending=self.pending)
-
-    def __repr__(self) -> str:
-        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # the model's repr may hold a key
-        counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
-        return f"{type(self).__name__}({llm}, {counts})"

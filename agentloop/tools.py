@@ -33,7 +33,7 @@ from .arguments import Arguments, read_object, type_of
 from .content import as_text
 from .depends import Function, Overrides, Resolver
 from .errors import ToolError
-from .messages import JSON, Advised, Extra, TaskComplete
+from .messages import JSON, Advised, Extra, TaskComplete, ToolCall
 from .waiting import WorkThread, warn_if_blocking
 
 P = ParamSpec("P")
@@ -283,8 +283,11 @@ def by_name(tools: Iterable[object]) -> dict[str, Tool]:
     return named
 
 
-def find_tool(name: str, tools: Iterable[Tool]) -> Tool:
-    """Return the tool with this name. Raises ToolError for an unknown name."""
+def find_tool(call: ToolCall | str, tools: Iterable[Tool]) -> Tool:
+    """Return the tool of a call, or with a name. Raises ToolError if there is none."""
+    if not isinstance(cast(object, call), ToolCall | str):
+        raise TypeError("agent.tool is not a decorator: use @tool, and Agent(tools=[search])")
+    name = call if isinstance(call, str) else call.name
     named = by_name(tools)
     if name not in named:
         names = ", ".join(named) or "none"

@@ -21,6 +21,7 @@ from threading import RLock
 from typing import Any, Literal, Self, TypeGuard, TypeVar, cast, overload
 
 from .content import clip, describe_error
+from .errors import attempts_of
 from .messages import (
     TAGS,
     AssistantMessage,
@@ -478,10 +479,12 @@ def result_of(reply: AssistantMessage) -> Result:
     return Result(reply.text, stop_reason=STOP_REASONS.get(reason, f"unknown:{reason}"))
 
 
-def check_prompt(prompt: Prompt, messages: Sequence[Message]) -> None:
+def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
     """Raise ValueError for an empty prompt, or if there's no prompt and nothing to continue."""
     if prompt is None:
-        if not can_continue(messages):
+        messages = conversation.messages
+        early = conversation.stop_reason in ("", "error", "cancelled")  # "": it was killed
+        if not can_continue(messages) and not (messages and early):
             raise ValueError(
                 "nothing to continue: no message awaits a reply of the model. "
                 "Give run() a prompt, such as 'Continue.'"
@@ -685,10 +688,12 @@ def denied(state: CallState, reason: str) -> ToolMessage:
     return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
 
 
-def closed(records: Sequence[Record]) -> list[Record]:
-    """Return the records, and a placeholder result for each call that has none."""
+def forked(records: Sequence[Record]) -> list[Record]:
+    """Return the records of a fork: these, and a placeholder result for each call without one."""
+    if not records:
+        return []
     conversation = Conversation(records).catch_up()
-    return [*records, *map(placeholder_result, conversation.open_calls)]
+    return [*records, *map(placeholder_result, conversation.open_calls), Fork()]
 
 
 @frozen
@@ -720,6 +725,14 @@ def is_request(record: object) -> TypeGuard[RequestRecord]:
     if isinstance(record, RequestEntry):
         return record.is_request
     return isinstance(record, AssistantMessage)
+
+
+def failed_attempts(outcome: AssistantMessage | BaseException) -> list[SideRequest]:
+    """Return the entries for the failed attempts before a reply or an error: they may be billed."""
+    return [
+        SideRequest("failed attempt", usage=each.usage, model=each.model, text=each.text)
+        for each in attempts_of(outcome)
+    ]
 
 
 def usage_of(records: Iterable[object]) -> Usage:

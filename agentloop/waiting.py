@@ -205,6 +205,12 @@ def is_cancelled() -> bool:
     return bool(task and task.cancelling())
 
 
+def raise_if_cancelled() -> None:
+    """Raise CancelledError if the current task was cancelled, which other code may suppress."""
+    if is_cancelled():
+        raise asyncio.CancelledError
+
+
 def was_cancelled(error: BaseException) -> bool:
     """Return whether the error is an external cancellation of this task."""
     return isinstance(error, asyncio.CancelledError) and is_cancelled()

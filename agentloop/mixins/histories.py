@@ -1,4 +1,4 @@
-"""Gives an agent another history: messages from elsewhere, or none.
+"""Gives an agent another history, messages from elsewhere or none; a copy gets one of its own.
 
 Copy with: the core.
 
@@ -7,7 +7,7 @@ Copy with: the core.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NoReturn, Self, cast
 
 from ..loop import Loop
 from ..messages import Message, SystemMessage
@@ -15,7 +15,10 @@ from ..transcript import Conversation, Reset, ToolStart
 
 
 class Histories(Loop):
-    """Starts another history. The file of a session keeps the lines of the one before."""
+    """Starts another history. The file of a session keeps the lines of the one before.
+
+    `copy.copy(agent)` is `agent.fork()`: two agents never share a log.
+    """
 
     def load_history(self, messages: Sequence[Message]) -> None:
         """Continue with these messages instead of the current history.
@@ -45,3 +48,12 @@ class Histories(Loop):
     def clear_history(self) -> None:
         """Start a new history."""
         self.load_history([])
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.fork()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an agent can't be pickled: save its log with Session, or fork() it")

@@ -68,10 +68,10 @@ class NestedCalls(Loop):
         async with Caller(self, call, self.call_tools, self.max_parallel):
             return await super().call_tool(call)
 
-    def add(self, record: Record) -> None:
-        super().add(record)
-        if isinstance(record, InnerResult):
-            for event in events_of(record.result):
+    def add(self, *records: Record) -> None:
+        super().add(*records)
+        for record in records:
+            for event in events_of(record.result) if isinstance(record, InnerResult) else ():
                 self.emit(event)
 
 

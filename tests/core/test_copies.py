@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from agentloop import Agent, Loop, ScriptedModel, Session, tool
+from agentloop import Agent, ScriptedModel, Session, tool
 from agentloop.common.store import read_log
 from agentloop.models.scripted import call
 
@@ -45,7 +45,6 @@ async def test_a_call_that_the_original_runs_is_closed_in_a_copy(copied):
     assert len(ran) == 1
 
 
-@pytest.mark.parametrize("kind", [Loop, Agent])
-def test_the_error_for_a_pickle_names_what_to_use(kind):
+def test_the_error_for_a_pickle_names_what_to_use():
     with pytest.raises(TypeError, match=r"Session.*fork\(\)"):
-        pickle.dumps(kind(llm=ScriptedModel()))
+        pickle.dumps(Agent(llm=ScriptedModel()))

@@ -15,6 +15,7 @@ from typing import ClassVar
 import pytest
 
 from agentloop import (
+    Agent,
     AgentBusy,
     AssistantMessage,
     Depends,
@@ -424,6 +425,16 @@ class TestLoop:
         with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
 
+    async def test_the_answer_of_a_run_that_was_killed_before_its_end_is_returned(self):
+        agent, llm = self.make()
+        for record in (RunStart(), UserMessage("Capital of France?"), AssistantMessage("Paris.")):
+            agent.record(record)
+        result = await agent.run()
+        assert (result.text, result.stop_reason) == ("Paris.", "completed")
+        assert llm.requests == [], "the answer isn't paid for twice"
+        with pytest.raises(ValueError, match="nothing to continue"):
+            await agent.run()
+
     @pytest.mark.parametrize("empty", ["", "  ", []])
     async def test_an_empty_prompt_raises_value_error(self, empty):
         with pytest.raises(ValueError, match="prompt is empty"):
@@ -825,8 +836,10 @@ class TestLoop:
         agent.llm = Mine()
         await agent.run("secret")
         assert agent in {agent}
-        name = type(agent).__name__
-        assert repr(agent) == f"{name}(Mine('mine-1'), 1 tools, {len(agent.messages)} messages)"
+        assert repr(agent).startswith(type(agent).__name__)
+        assert "secret" not in repr(agent)
+        if isinstance(agent, Agent):
+            assert "Mine('mine-1'), 1 tools, " in repr(agent)
 
     def test_the_signature_contains_the_settings_and_their_defaults(self):
         parameters = inspect.signature(self.agent_class).parameters
@@ -1092,7 +1105,7 @@ async def test_an_external_call_awaits_and_accepts_one_answer():
 
     received = []
     llm = ScriptedModel(call("sign"), "signed")
-    agent = Loop(llm=llm, tools=[sign], listeners=[received.append])
+    agent = Agent(llm=llm, tools=[sign], listeners=[received.append])
     assert (await agent.run("x")).stop_reason == "needs_answer"
     [waiting] = agent.pending
     with pytest.raises(ValueError, match=r"call_9"):
@@ -1116,7 +1129,7 @@ async def test_nothing_is_answered_during_a_run():
                 agent.answer(call_id, "yes")
         return "wait"
 
-    agent = Loop(llm=ScriptedModel(call("sign"), too_early), tools=[sign])
+    agent = Agent(llm=ScriptedModel(call("sign"), too_early), tools=[sign])
     await agent.run("x")
     [waiting] = agent.pending
     assert (await agent.run("Are you there?")).text == "wait"
@@ -1124,7 +1137,7 @@ async def test_nothing_is_answered_during_a_run():
 
 
 def test_answer_rejects_a_call_that_awaits_approval():
-    agent = Loop(llm=ScriptedModel())
+    agent = Agent(llm=ScriptedModel())
     agent.record(AssistantMessage(tool_calls=(ToolCall("1", "pay"),)))
     assert agent.pending == (), "no approval was requested"
     agent.record(Ask("1"))

@@ -57,7 +57,7 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.models.http": ["HTTPModel"],
     "agentloop.models.scripted": [],
     "agentloop.settings": ["Settings", "SettingError", "check_settings", "settings_of"],
-    "agentloop.stream": ["EventStream"],
+    "agentloop.run": ["EventStream"],
     "agentloop.toolkits.ask": [
         *("UserAnswer", "UserQuestion", "answer_text", "ask_user", "question_text"),
     ],

@@ -36,7 +36,7 @@ from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.openai import ChatOpenAI
-from agentloop.stream import EventStream
+from agentloop.run import EventStream
 from agentloop.vocabulary import REMEDIES
 from tests import ROOT
 

@@ -588,12 +588,11 @@ class TestSession(test_loop.TestLoop):
         assert AssistantMessage("the answer") in saved(tmp_path)
         assert saved(tmp_path) == agent.log
 
-    async def test_what_a_full_disk_refused_is_saved_by_run_even_if_nothing_is_to_be_continued(
+    async def test_an_answer_that_a_full_disk_refused_is_saved_and_returned_by_run(
         self, tmp_path, monkeypatch
     ):
         agent = await self.with_an_unsaved_answer(tmp_path, monkeypatch)
-        with pytest.raises(ValueError, match="nothing to continue"):
-            await agent.run()
+        assert (await agent.run()).text == "the answer"
         assert saved(tmp_path) == agent.log
 
     async def test_closing_on_a_full_disk_is_an_error_and_a_fork_saves_everything(

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -195,9 +196,9 @@ class Scene:
         agent = Next(llm=llm, tools=[charge], **settings)
         waiting = [call for call, state in agent.conversation.states.items() if state.waits]
         assert list(agent.fold(Unread).messages) == [], "opening the session delivers sent messages"
-        try:
+        with suppress(ValueError):
             agent.run_sync()
-        except ValueError:
+        if not llm.requests:  # there was nothing to continue, or an answer to return
             agent.run_sync("and now?")
         assert sorted(ran) == sorted(waiting), "exactly the calls that never started run"
         request = llm.requests[0].messages

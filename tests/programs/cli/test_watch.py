@@ -50,15 +50,15 @@ async def stop() -> str:
 def names_in_the_page():
     """Return the names of the calls associated with records in the page."""
     [body] = re.findall(r"(?s)function makers\(n\) \{(.*?)\n\}", PAGE)
-    lists = re.findall(r'\[((?:"\w+"(?:, )?)+)\]', re.sub(r"\[[^]]*\]\.includes", "", body))
-    return {name for names in lists for name in re.findall(r'"(\w+)"', names)}
+    lists = re.findall(r'\[((?:"[\w.]+"(?:, )?)+)\]', re.sub(r"\[[^]]*\]\.includes", "", body))
+    return {name for names in lists for name in re.findall(r'"([\w.]+)"', names)}
 
 
 def test_every_line_that_writes_a_record_is_in_the_loop():
     source = inspect.getsource(Loop.run)
-    assert names_in_the_page() >= {"_only_run", "call_model", "call_tools", "finish", "context"}
+    assert names_in_the_page() >= {"only_run", "call_model", "call_tools", "finish", "context"}
     for name in names_in_the_page() - {"record"}:
-        assert re.search(rf"\b{name}\(", source), f"{name}: which line writes these records?"
+        assert re.search(rf"\b{re.escape(name)}\(", source), f"{name}: which line writes them?"
 
 
 async def test_the_view_of_every_step_equals_the_messages_of_the_agent():
@@ -145,16 +145,16 @@ class TestInABrowser:
         browser.show(await kitchen())
         steps = [(lit, " ".join(record.split())) for lit, record, _ in browser.steps()]
         lines = {
-            "mark the run starts": "self._only_run(",
-            "user Make 8 pancakes.": "self._only_run(",
+            "mark the run starts": "only_run(",
+            "user Make 8 pancakes.": "only_run(",
             "model I will look up": "self.add(",
             "mark take starts": "self.call_tools(",
             "result 8 pancakes take 4 eggs": "self.call_tools(",
-            "mark the run ended: cancelled": "self._only_run(",
-            "sealed Interrupted": "self._resume_open_calls(",
-            "user Are they done?": "self._only_run(",
+            "mark the run ended: cancelled": "only_run(",
+            "sealed Interrupted": "run.resume(",
+            "user Are they done?": "only_run(",
             "model I do not know": "self.add(",
-            "mark the run ended: completed": "self._end_run(result)",
+            "mark the run ended: completed": "run.end(result)",
             "mark summary: The task: 8 pancakes": "self.call_model(",
         }
         for begins, part in lines.items():
@@ -191,13 +191,13 @@ class TestInABrowser:
         await endless.run("Go.")
         browser.show(endless.log)
         *_, note, reply, end = [lit for lit, _, _ in browser.steps()]
-        assert "_finish_stopped(" in note
-        assert "_finish_stopped(" in reply
-        assert "_finish_stopped(" in end
+        assert "run.finish(" in note
+        assert "run.finish(" in reply
+        assert "run.finish(" in end
         stopped = Loop(llm=ScriptedModel(call("stop")), tools=[stop])
         await stopped.run("Go.")
         browser.show(stopped.log)
-        assert "_finish_stopped(" in [lit for lit, _, _ in browser.steps()][-1]
+        assert "run.finish(" in [lit for lit, _, _ in browser.steps()][-1]
 
     async def test_the_view_shows_the_changes_of_a_step(self, browser):
         browser.show(await kitchen())

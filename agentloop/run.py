@@ -1,0 +1,318 @@
+"""One run of an agent, from its prompt to its Result, and the stream of its events.
+
+Copy with: events.py, tools.py and their imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, Self, cast
+
+from .content import describe_error
+from .events import Event, EventQueue, StepStartEvent, ToolCallEvent
+from .messages import (
+    Advised,
+    AssistantMessage,
+    Content,
+    Extra,
+    Message,
+    Prompt,
+    Result,
+    Stop,
+    TaskComplete,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from .tools import Tool
+from .transcript import (
+    Conversation,
+    Log,
+    Record,
+    RunEnd,
+    RunStart,
+    calls_to_resume,
+    can_continue,
+    check_prompt,
+    placeholder_result,
+    record_of,
+    result_of,
+    result_of_failure,
+    usage_of,
+)
+from .waiting import cancel_and_wait, capture
+
+
+class Runs(Protocol):
+    """What a run needs of its agent: see `Loop`."""
+
+    active_run: Run | None
+    log: Log
+
+    @property
+    def messages(self) -> list[Message]: ...
+    @property
+    def conversation(self) -> Conversation: ...
+    @property
+    def pending(self) -> tuple[ToolCall, ...]: ...
+
+    async def wait_for_cancelled_run(self) -> None: ...
+    async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None: ...
+    async def call_tool(self, call: ToolCall) -> ToolMessage: ...
+    async def finish(self, result: Result) -> Result | None: ...
+    def turn_tools(self) -> Sequence[Tool]: ...
+    def system_text(self) -> str: ...
+    def record(self, record: Record) -> None: ...
+    def add(self, *records: Record) -> None: ...
+    def emit(self, event: Event) -> None: ...
+
+
+@asynccontextmanager
+async def only_run(
+    agent: Runs, prompt: Prompt, extra: Extra, events: EventQueue | None
+) -> AsyncGenerator[Run]:
+    """Refuse a second run, record the start and the prompt, and the end if the run fails."""
+    await agent.wait_for_cancelled_run()
+    check_prompt(prompt, agent.conversation)
+    run = Run(agent, events)
+    agent.active_run = run
+    try:
+        run.start(prompt, extra)
+        yield run
+    except BaseException as error:
+        unsaved = not agent.log or isinstance(agent.log[-1], RunEnd)  # saving failed
+        if run.is_current and not unsaved:
+            reason = "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
+            agent.record(RunEnd(reason, describe_error(error)))
+        raise
+    finally:
+        if run.is_current:  # else its event loop was closed, and another has started
+            agent.active_run = None
+
+
+class Run:
+    """One run of an agent.
+
+    system_text: the system prompt of all requests of the run.
+    events: the queue of the stream's reader, if there is one.
+    stopping: whether no further call may start, after an error, a Stop or an interruption.
+    interrupted: whether the task was cancelled to end the run with a Result.
+    """
+
+    def __init__(self, agent: Runs, events: EventQueue | None) -> None:
+        task = asyncio.current_task()
+        assert task  # a coroutine runs in a task
+        self.agent = agent
+        self.task = task
+        self._cancels_before = task.cancelling()
+        self.system_text = agent.system_text()
+        self.events = events
+        self.stopping = self.interrupted = False
+        self._steps = 0
+        if not isinstance(cast(object, self.system_text), str):
+            raise TypeError(
+                f"system_prompt: the function must return text, not {self.system_text!r:.80}"
+            )
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the run that the agent works on."""
+        return self.agent.active_run is self
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the run can go on: it ends with its event loop."""
+        return not self.task.get_loop().is_closed()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run's task was cancelled during the run."""
+        return self.task.cancelling() > self._cancels_before
+
+    def raise_if_cancelled(self) -> None:
+        """Raise CancelledError if the run was cancelled, which a model may have suppressed."""
+        if self.is_cancelled:
+            raise asyncio.CancelledError
+
+    async def wait_if_cancelled(self, seconds: float) -> None:
+        """Wait until a cancelled run has ended, at most this long."""
+        if self.is_alive and self.is_cancelled:
+            await asyncio.wait([self.task], timeout=seconds)
+
+    def start(self, prompt: Prompt, extra: Extra) -> None:
+        """Record the start and the prompt, which closes open calls."""
+        record = self.agent.record
+        record(RunStart(extra=extra))
+        if prompt is None:
+            return
+        for state in self.agent.conversation.open_calls:
+            record(placeholder_result(state))
+        message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
+        if self.agent.messages[-1:] != [message]:  # there, if run() is repeated
+            record(message)
+
+    async def resume(self) -> None:
+        """Continue what an earlier run has left: its open calls, or the answer it hasn't returned.
+
+        Only a `run()` without a prompt meets them.
+        """
+        agent = self.agent
+        resumable = [tool.name for tool in agent.turn_tools() if tool.resumes]
+        runnable, ended = calls_to_resume(agent.conversation, resumable)
+        done = await agent.call_tools(runnable) if runnable else None
+        for state in agent.conversation.open_calls:
+            if state in ended:
+                agent.record(placeholder_result(state))
+        if done:
+            raise TaskComplete(done.text, done.value)
+        match agent.messages:
+            case [*_, AssistantMessage() as last] if not can_continue([last]):
+                answer = result_of(last)
+                raise Stop(answer.stop_reason, answer.text)
+
+    async def perform(self, call: ToolCall) -> None:
+        """Announce a call, run it, and record its result at once.
+
+        Raises what ends the run. A cancelled call stays open, and so does a call that a Stop has
+        kept from starting; the view tells the two apart.
+        """
+        agent = self.agent
+        if not await self._announce(call):
+            return
+        start = time.perf_counter()
+        result = None
+        try:
+            result = call.checked(await agent.call_tool(call))
+        except BaseException as error:
+            result = result_of_failure(agent.conversation.state_of(call), error)
+            self.stopping |= result is not None and not isinstance(error, TaskComplete)
+            raise
+        finally:
+            if result and self.is_current and self.is_alive:
+                # a tool that ignores a cancellation may end after the run
+                seconds = round(time.perf_counter() - start, 3)
+                agent.add(record_of(call, replace(result, seconds=seconds)))
+
+    async def _announce(self, call: ToolCall) -> bool:
+        """Emit the ToolCallEvent, wait for its reader, and return whether the call may start."""
+        if self.stopping:
+            return False
+        self._steps += 1
+        self.agent.emit(StepStartEvent(call.id, call.name, self._steps))
+        self.agent.emit(ToolCallEvent(call.name, call.parsed or {}, call.id, call.parent_id))
+        if self.events:
+            await self.events.join()
+        return not self.stopping
+
+    async def finish(self, stop: Stop) -> Result:
+        """End the run after a Stop: `agent.finish` gets its Result, and can't continue the run."""
+        try:
+            result = await self.agent.finish(stop.result) or stop.result
+        except Stop as later:
+            result = later.result
+        except asyncio.CancelledError as cancel:
+            return self.fail(cancel)
+        return self.end(result)
+
+    def fail(self, error: BaseException) -> Result:
+        """End an interrupted run with a Result. Raises the error of any other run.
+
+        The error is a CancelledError, or what a model raised in response to one.
+        """
+        if not self.interrupted:
+            raise error
+        self.task.uncancel()
+        if self.is_cancelled:  # by somebody else, too
+            raise error
+        return self.end(Result(stop_reason="interrupted"))
+
+    def end(self, result: Result) -> Result:
+        """Record the end of the run, and return the complete Result."""
+        self.agent.add(RunEnd(result.stop_reason, text=result.text))
+        usage = usage_of(self.agent.conversation.run)
+        return replace(result, usage=usage, pending=self.agent.pending)
+
+
+class EventStream(Advised):
+    """An async iterator over the events of a run; `result` is the Result after the last event.
+
+    Leaving the iteration early cancels the run: immediately when the stream is garbage-collected,
+    with `aclose()`, or at the end of `async with`. The class is not an async generator, because
+    Python delays a generator's `aclose` after a `break`.
+    """
+
+    def __init__(self, run: Callable[[EventQueue], Awaitable[Result]], grace: float) -> None:
+        self._run = run
+        self._grace = grace
+        self._queue: EventQueue = asyncio.Queue()
+        self._task: asyncio.Task[Result | BaseException] | None = None
+        self._ended = False
+        self.result: Result | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._ended:
+            raise StopAsyncIteration
+        if not self._task:
+            # a reference from the task would prevent garbage collection of the stream
+            queue = self._queue
+            self._task = asyncio.ensure_future(capture(self._run(queue)))
+            self._task.add_done_callback(lambda _: queue.put_nowait(None))
+        else:  # the reader has processed the last event: the run continues
+            self._queue.task_done()
+        try:
+            event = await self._queue.get()
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        if self._ended:  # closed by another task
+            raise StopAsyncIteration
+        if event is not None:
+            return event
+        self._ended = True
+        if isinstance(result := self._task.result(), BaseException):
+            raise result
+        self.result = result
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Cancel a running run, and wait for its last records."""
+        self._ended = True
+        self._queue.put_nowait(None)  # the reader may be waiting in another task
+        if self._task and await cancel_and_wait([self._task], self._grace):
+            raise asyncio.CancelledError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    if not TYPE_CHECKING:  # type checkers reject `await`, `for` and `with` already
+
+        def __await__(self) -> object:
+            raise TypeError(
+                "an EventStream is read, not awaited: write `async for event in stream`, or "
+                "`result = await agent.run(prompt)`"
+            )
+
+        def __iter__(self) -> object:
+            raise TypeError(
+                "write `async for event in stream` in an `async def` function; without events, "
+                "use agent.run_sync(prompt)"
+            )
+
+        def __enter__(self) -> object:
+            raise TypeError("write `async with agent.query_stream(prompt) as stream`")
+
+        def __exit__(self, *exc_info: object) -> None: ...
+
+    def __del__(self) -> None:
+        if self._task and not self._task.get_loop().is_closed():
+            self._task.cancel()
