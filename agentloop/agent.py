@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from .common.decides import Decides
+from .common.describe import describe
 from .loop import Loop
 from .messages import Message
 from .mixins.compaction import Compaction
@@ -88,8 +89,6 @@ class Agent(
     def record(self, record: Record) -> None:
         super().record(record)
         if logger.isEnabledFor(logging.DEBUG):
-            from .common.describe import describe
-
             logger.debug("%s", describe(record))
 
     def __repr__(self) -> str:

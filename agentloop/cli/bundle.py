@@ -3,8 +3,8 @@
 A part is a file of the package. A bundle has the imports of other packages first, then the source
 of each part without its imports. A part comes after the parts it imports, so that a name means the
 same in all of them. A part that is only imported in functions is optional, unless it belongs to the
-core or common/: if you don't choose it, these functions raise ImportError. A second file keeps the
-bundle as it was generated, so that git can merge a newer version into the bundle that you changed.
+core: if you don't choose it, these functions raise ImportError. A second file keeps the bundle as
+it was generated, so that git can merge a newer version into the bundle that you changed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Part:
         for indent, dots, module, name in re.findall(NEEDED, source):
             folder = PurePosixPath(path).parents[len(dots) - 1]
             needed = folder / f"{module.replace('.', '/')}.py"
-            if indent and needed.parent.name not in ("", "common"):
+            if indent and needed.parent.name:
                 self.optional[name] = str(needed)
             else:
                 self.needs.append(str(needed))
