@@ -1,23 +1,31 @@
 """A pytest plugin that runs the tests of the package on a bundle.
 
 `pytest -p tests.bundled.plugin --bundle=FILE` replaces the modules of the package with the bundle
-and skips tests unrelated to bundles.
+and skips tests unrelated to bundles. `--one-case` runs each test with its first case only: a bundle
+has the same code, so what may differ is whether a name is there, and which.
 """
 
 import os
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 ANOTHER = "its programs import the package, in a Python without this plugin"
+OWN = "it tests a program that has its own code, or uses nothing but public names"
 # Tests unrelated to bundles, with the reason.
 NOT_OF_A_BUNDLE = {
     "tests/benchmarks": "they measure and verify nothing",
+    "tests/programs/chat": OWN,
     "tests/programs/cli": "a bundle does not contain the command",
     "tests/conformance": "it requires servers and vendor packages, and runs separately",
     "tests/library/test_api.py": "it reads the files of the package",
     "tests/programs/test_first_agent.py": ANOTHER,
     "tests/programs/test_howto.py": ANOTHER,
+    "tests/programs/test_lessons.py": OWN,
+    "tests/programs/test_micro.py": OWN,
+    "tests/programs/test_nano.py": OWN,
     "tests/library/mixins/test_mixin_rules.py": "it locates the mixins by their files",
     "tests/programs/test_readme.py": ANOTHER,
     "tests/programs/test_reference.py": "it checks the modules of the package",
@@ -32,6 +40,7 @@ def is_of_a_bundle(name):
 
 def pytest_addoption(parser):
     parser.addoption("--bundle", required=True, help="the file to test")
+    parser.addoption("--one-case", action="store_true", help="run the first case of each test")
 
 
 def pytest_load_initial_conftests(early_config):
@@ -52,6 +61,14 @@ def pytest_ignore_collect(collection_path, config):
     module = ".".join(part.with_suffix("").parts)
     is_missing = (ROOT / part).is_file() and module not in config.stash["parts"]
     return True if is_missing or not is_of_a_bundle(name.as_posix()) else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """With `--one-case`, keep the first case of each test."""
+    if config.option.one_case:
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        items[:] = reversed(first.values())
 
 
 def pytest_sessionfinish(session):

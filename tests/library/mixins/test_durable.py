@@ -306,9 +306,7 @@ def test_four_workers_with_a_kill_every_second_complete_all_runs(tmp_path, postg
         kills = 0
         while fleet.is_active():
             time.sleep(1)
-            if (
-                kills < KILLS
-            ):  # a limited number: otherwise the runs never complete on a slow machine
+            if kills < KILLS:  # with more, the runs never complete on a slow machine
                 fleet.kill("abcd"[kills % 4])
                 fleet.start("abcd"[kills % 4])
                 kills += 1
