@@ -24,6 +24,7 @@ from agentloop.transcript import OUTCOME_UNKNOWN, ToolStart
 from tests import helpers as mixins
 from tests.core import test_loop
 from tests.core.test_loop import shown
+from tests.doubles.kills import Killed, mortal
 from tests.helpers import bash, late, raises, record_all, results
 
 
@@ -522,10 +523,6 @@ class Patient(Approval, Session, Agent):
     session_fsync = False
 
 
-class Killed(BaseException):
-    """The process of an agent was killed."""
-
-
 class Payments:
     """Prompts, decisions and runs of an agent that is killed at one record and reopened."""
 
@@ -540,18 +537,6 @@ class Payments:
     def open(self):
         world = self
 
-        class Mortal(Patient):
-            def record(self, record):
-                if self.session_file.closed:
-                    raise Killed
-                world.records += 1
-                is_last = world.records == world.kill_at
-                if not (is_last and world.before):
-                    super().record(record)
-                if is_last:
-                    self.close()
-                    raise Killed
-
         @tool
         async def pay(to: str, this: ToolCall = Depends(current_call)) -> str:
             """Pay."""
@@ -562,7 +547,7 @@ class Payments:
             text = messages[-1].text
             return call("pay", to=text.split()[1]) if text.startswith("Pay ") else "fine"
 
-        return Mortal(llm=ScriptedModel(reply), tools=[pay], session_dir=self.folder)
+        return mortal(Patient, self)(llm=ScriptedModel(reply), tools=[pay], session_dir=self.folder)
 
     def step(self, action):
         """Perform an action; if the agent is killed, repeat the action after a restart."""

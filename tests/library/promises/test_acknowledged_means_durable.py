@@ -35,42 +35,17 @@ from agentloop.messages import Unknown
 from agentloop.mixins.message_queue import MessageQueue, Sent, Unread
 from agentloop.mixins.session import Session
 from tests import SLOW
+from tests.doubles.kills import MORTAL
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 
 VICTIM = '''
-import json, os, signal, sys, types
-import agentloop.common.store as store
 from agentloop import Agent, Depends, ScriptedModel, ToolCall, current_call, tool
 from agentloop.mixins.message_queue import MessageQueue, every
 from agentloop.mixins.session import Session
 from agentloop.models.scripted import call
 
-folder, ledger_path, kill_at, prompts = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-points, serial, me = 0, 0, os.getpid()
-
-def point():
-    """Kill the process if this is the selected point."""
-    global points
-    points += 1
-    if points == kill_at:
-        os.kill(me, signal.SIGKILL)
-
-def around(name):
-    real = getattr(os, name)
-    def wrapped(*args):
-        point()
-        if name == "write" and points + 1 == kill_at:
-            real(args[0], bytes(args[1])[: len(args[1]) // 2])
-        point()
-        result = real(*args)
-        point()
-        return result
-    return wrapped
-
-names = ("open", "write", "fsync", "ftruncate")
-real = {name: getattr(os, name) for name in dir(os)}
-store.os = types.SimpleNamespace(**real | {name: around(name) for name in names})
+prompts, serial, me = int(sys.argv[4]), 0, os.getpid()
 
 def acknowledge(**report):
     """Acknowledge a report; the reader may rely on the acknowledgement."""
@@ -145,7 +120,7 @@ class Scene:
     def run_victim(self, kill_at=0, prompts=2, kill_after=None, delay=0.0):
         """Run a process until its end or its kill; return whether it ended by itself."""
         arguments = [self.folder, self.ledger, kill_at, prompts]
-        command = [sys.executable, "-c", VICTIM, *map(str, arguments)]
+        command = [sys.executable, "-c", MORTAL + VICTIM, *map(str, arguments)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             for number, line in enumerate(child.stdout):
                 if line.endswith(b"\n"):

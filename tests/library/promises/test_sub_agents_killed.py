@@ -20,12 +20,11 @@ from agentloop.common.subagents import SubAgentRecord
 from agentloop.messages import Unknown
 from agentloop.transcript import RunEnd
 from tests import SLOW
+from tests.doubles.kills import MORTAL
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 
-PROGRAM = '''
-import os, signal, sys, types
-import agentloop.common.store as store
+PROGRAM = """
 from agentloop import (
     Agent, AssistantMessage, NeedsApproval, ScriptedModel, Session, call, is_approved, tool
 )
@@ -33,32 +32,6 @@ from agentloop.depends import Depends
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.toolkits.ask import ask_user
 from agentloop.toolkits.subagent import as_tool
-
-folder, ledger_path, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-points = 0
-
-def point():
-    """Kill the process if this is the selected point."""
-    global points
-    points += 1
-    if points == kill_at:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def around(name):
-    real = getattr(os, name)
-    def wrapped(*args):
-        point()
-        if name == "write" and points + 1 == kill_at:
-            real(args[0], bytes(args[1])[: len(args[1]) // 2])
-        point()
-        result = real(*args)
-        point()
-        return result
-    return wrapped
-
-names = ("open", "write", "fsync", "ftruncate")
-real = {name: getattr(os, name) for name in dir(os)}
-store.os = types.SimpleNamespace(**real | {name: around(name) for name in names})
 
 @tool
 async def pay(to: str, amount: int, approved: bool = Depends(is_approved)) -> str:
@@ -118,7 +91,7 @@ while not isinstance(agent.messages[-1], AssistantMessage):
     agent.run_sync()
 agent.close()
 print(points)
-'''
+"""
 
 PAID = Counter(
     f"{who}.{payee}"
@@ -129,7 +102,14 @@ PAID = Counter(
 
 def run_program(folder, kill_at=0):
     """Run a process; return the number of its points, or None if it was killed."""
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder / "ledger"), str(kill_at)]
+    command = [
+        sys.executable,
+        "-c",
+        MORTAL + PROGRAM,
+        str(folder),
+        str(folder / "ledger"),
+        str(kill_at),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, -9), done.stderr
     return int(done.stdout) if done.returncode == 0 else None

@@ -28,6 +28,7 @@ from agentloop.models.scripted import call
 from agentloop.toolkits.ask import ask_user
 from agentloop.toolkits.subagent import as_tool
 from tests import SLOW
+from tests.doubles.kills import Killed, mortal
 from tests.helpers import results
 
 
@@ -342,10 +343,6 @@ async def test_a_tool_that_may_not_run_again_leaves_its_sub_agent_to_the_run():
 # ---- kills and cancellations
 
 
-class Killed(BaseException):
-    """The process of an agent was killed."""
-
-
 class World:
     """An agent with sub-agents that ask, killed at one record and then continued."""
 
@@ -359,18 +356,6 @@ class World:
 
     def open(self):
         world = self
-
-        class Mortal(Boss):
-            def record(self, record):
-                if self.session_file.closed:
-                    raise Killed
-                world.records += 1
-                is_last = world.records == world.kill_at
-                if not (is_last and world.before):
-                    super().record(record)
-                if is_last:
-                    self.close()
-                    raise Killed
 
         @tool
         async def pay(to: str, this: ToolCall = Depends(current_call)) -> str:
@@ -403,7 +388,7 @@ class World:
             tools = [as_tool(middle, "clean", "Cleans")]
         both = [call("clean", prompt="one"), call("clean", prompt="two")]
         llm = ScriptedModel(lambda messages, tools: both if len(messages) == 1 else "all clean")
-        return Mortal(llm=llm, tools=tools, session_dir=self.folder)
+        return mortal(Boss, self)(llm=llm, tools=tools, session_dir=self.folder)
 
     def step(self, action):
         try:
