@@ -1,11 +1,11 @@
-"""The share of small changes of the core, or of mixins, that their tests detect.
+"""The share of small changes of the core, of mixins or of models that their tests detect.
 
-python -m tests.benchmarks.mutants [--mixins] [--count 200] [--seed 1]
+python -m tests.benchmarks.mutants [core | mixins | models] [--count 200] [--seed 1]
 
 Each mutant is the package with one changed comparison, constant, statement or return value. The
-core's tests, and for a mixin its own tests before them, run on a copy of the project with the
-mutant until a test fails. Mutants without a failing test are printed: either the change has no
-effect, which requires a review, or a test is missing.
+core's tests, and before them the own tests of a mixin or those of the models, run on a copy of the
+project with the mutant until a test fails. Mutants without a failing test are printed: either the
+change has no effect, which requires a review, or a test is missing.
 """
 
 import argparse
@@ -27,7 +27,13 @@ CORE = [
     *(path.stem for path in (ROOT / "agentloop").glob("*.py") if path.stem not in NO_TESTS),
     *("common/tokens", "common/records"),
 ]
-MIXINS = [f"mixins/{path.stem}" for path in (ROOT / "agentloop" / "mixins").glob("[a-z]*.py")]
+
+
+def parts(folder):
+    return [f"{folder}/{path.stem}" for path in (ROOT / "agentloop" / folder).glob("[a-z]*.py")]
+
+
+FILES = {"core": CORE, "mixins": parts("mixins"), "models": parts("models")}
 TESTS = ["core", "library/common/test_tokens.py", "library/promises/test_inner_calls.py"]
 SECONDS = 180  # after this time, the mutant counts as detected
 OTHER = {
@@ -119,8 +125,10 @@ def mutants(source, file=""):
 def suite_of(file):
     """Return the tests of a file, the most specific ones first."""
     folder, _, name = file.rpartition("/")
-    own = f"library/{folder}/test_{name}.py"
-    return [own, *TESTS] if folder == "mixins" and (ROOT / "tests" / own).exists() else TESTS
+    own = [f"library/{folder}/test_{name}.py"]
+    if not (ROOT / "tests" / own[0]).exists():
+        own = []
+    return {"mixins": [*own, *TESTS], "models": [*own, "library/models"]}.get(folder, TESTS)
 
 
 def is_noticed(mutant, folder):
@@ -167,11 +175,11 @@ def survivors(files, count, seed):
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.mutants")
-    parser.add_argument("--mixins", action="store_true")
+    parser.add_argument("what", nargs="?", choices=FILES, default="core")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    left, tried = survivors(MIXINS if given.mixins else CORE, given.count, given.seed)
+    left, tried = survivors(FILES[given.what], given.count, given.seed)
     print(f"{tried - len(left)} of {tried} mutants are noticed")
 
 

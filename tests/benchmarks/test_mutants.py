@@ -1,10 +1,11 @@
 """Mutants are generated. Whether tests detect them is tested with AGENTLOOP_NIGHTLY=1."""
 
 import os
+from itertools import chain
 
 import pytest
 
-from .mutants import CORE, MIXINS, ROOT, mutants, suite_of, survivors
+from .mutants import CORE, FILES, ROOT, mutants, suite_of, survivors
 
 SOURCE = """
 def found(limit):
@@ -33,7 +34,7 @@ def test_a_mutant_has_one_change_and_unchanged_texts():
 
 
 def test_the_files_to_change_and_their_tests_exist():
-    for name in [*CORE, *MIXINS]:
+    for name in chain(*FILES.values()):
         assert (ROOT / "agentloop" / f"{name}.py").exists()
         assert all((ROOT / "tests" / test).exists() for test in suite_of(name))
     assert suite_of("mixins/done")[0] == "library/mixins/test_done.py"
