@@ -303,6 +303,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         content=first_text(message, "content") or refusal or "",  # Cloudflare: an object
         tool_calls=tuple(calls),
         thinking=first_text(message, *THOUGHTS) or None,
+        usage=read_openai_usage(as_dict(data, "usage")),
         stop_reason=stop,
         raw=_opaque_fields(message, calls, owner),
         citations=tuple(read_citations(_find_sources(data, message), 0, 0)),

@@ -16,7 +16,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..common.model_info import CacheRules
@@ -25,7 +25,6 @@ from ..tools import Tool
 from .completions import (
     OpenAIChunks,
     read_openai_reply,
-    read_openai_usage,
     write_openai_messages,
     write_openai_schema,
 )
@@ -34,7 +33,6 @@ from .responses import ResponsesEvents, read_responses, write_items
 from .wire import (
     Accumulator,
     Encoded,
-    as_dict,
     declare,
     drop_none,
     encode_exchanges,
@@ -66,6 +64,15 @@ APIS = {
     "chat": API("/chat/completions", write_openai_messages, read_openai_reply, OpenAIChunks),
     "responses": API("/responses", write_items, read_responses, ResponsesEvents),
 }
+
+
+@lru_cache
+def owner_id(address_and_model: str) -> str:
+    """Identify a server and a model: opaque reasoning is returned only to its owner.
+
+    The identifier is a hash, because the address may contain a password.
+    """
+    return hashlib.sha256(address_and_model.encode()).hexdigest()[:16]
 
 
 @chat_model
@@ -125,11 +132,7 @@ class ChatOpenAI(HTTPModel):
 
     @property
     def _owner(self) -> str:
-        """Identify the server and the model: opaque reasoning is returned only to its owner.
-
-        The identifier is a hash, because the address may contain a password.
-        """
-        return hashlib.sha256(f"{self.base_url} {self.model}".encode()).hexdigest()[:16]
+        return owner_id(f"{self.base_url} {self.model}")
 
     def headers(self) -> dict[str, str]:
         if not self.api_key:
@@ -217,8 +220,7 @@ class ChatOpenAI(HTTPModel):
         return fields
 
     def read(self, data: JSON) -> AssistantMessage:
-        usage = read_openai_usage(as_dict(data, "usage"))
-        return replace(self._api.read(data, self._owner), usage=usage)
+        return self._api.read(data, self._owner)
 
     def _advise(self, response: httpx.Response, text: str) -> str:
         if self.api == "chat" and "v1/responses" in text:  # this model, or its tools

@@ -25,7 +25,7 @@ from ..messages import (
     ToolCall,
     ToolMessage,
 )
-from .completions import write_part
+from .completions import read_openai_usage, write_part
 from .wire import (
     Accumulator,
     as_dict,
@@ -231,6 +231,7 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         content=_items_text(items),
         tool_calls=tuple(calls),
         thinking=_items_text(items, "reasoning") or None,
+        usage=read_openai_usage(as_dict(data, "usage")),
         stop_reason=stop,
         raw=raw,
         citations=tuple(_read_annotations(parts)),

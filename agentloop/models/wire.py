@@ -51,16 +51,15 @@ LONGEST_ASKED = 86_400.0  # seconds; longer delays are treated as a day
 
 def as_dict(value: Any, *path: str) -> JSON:
     """Return the dict at a path of nested dicts, and an empty dict for other values."""
-    found: JSON = cast(JSON, value) if isinstance(value, dict) else {}
     for name in path:
-        found = as_dict(found.get(name))
-    return found
+        value = cast(JSON, value).get(name) if isinstance(value, dict) else None
+    return cast(JSON, value) if isinstance(value, dict) else {}
 
 
 def as_dicts(value: Any, *path: str) -> list[JSON]:
     """Return the non-empty dicts of the list at a path, and [] for other values."""
     for name in path:
-        value = as_dict(value).get(name)
+        value = cast(JSON, value).get(name) if isinstance(value, dict) else None
     if not isinstance(value, list):
         return []
     return [item for item in cast("Sequence[Any]", value) if item and isinstance(item, dict)]
