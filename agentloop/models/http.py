@@ -85,6 +85,7 @@ OWNERS = {  # the class for a model name, an API key or an environment variable,
 }
 # identity: a few compressed kilobytes can expand to gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+USER_AGENT = {"user-agent": "agentloop"}
 # errors that a retry may solve
 RETRYABLE = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
 # raised by `HTTPModel.read` for an invalid reply
@@ -534,18 +535,18 @@ class HTTPModel(Advised, ABC):
 
         url = _address(str(self.base_url), self.path(stream))
         build = self.client.build_request if self.client else httpx.Request
-        timeout = httpx.Timeout(self.read_timeout, connect=self.connect_timeout)
+        timeouts = dict.fromkeys(("read", "write", "pool"), self.read_timeout)
+        common = HEADERS if self.client else HEADERS | USER_AGENT  # a client has its own
         request = build(
             "POST",
             url.copy_with(userinfo=b"") if url.userinfo else url,  # httpx would log the credentials
             content=content,
             # self.headers() is not assigned, because tracebacks may include local variables
-            headers=HEADERS | self.headers(),
-            extensions={"timeout": timeout.as_dict()},
+            headers=common | self.headers(),
+            extensions={"timeout": timeouts | {"connect": self.connect_timeout}},
         )
         if url.userinfo:
             request = next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
-        request.headers.setdefault("user-agent", "agentloop")  # a custom client has its own
         return request
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
