@@ -185,15 +185,17 @@ def split_exchanges(messages: Sequence[Message]) -> list[int]:
     omitted from requests.
     """
     bounds = [0] if messages else []
-    before: Message | None = None
+    after_system = after_reply = False
     for at, message in enumerate(messages):
-        if isinstance(message, AssistantMessage) and not isinstance(before, AssistantMessage):
-            starts = bool(message.tool_calls or message.text.strip())
+        starts = after_system
+        if not isinstance(message, AssistantMessage):
+            after_system, after_reply = isinstance(message, SystemMessage), False
         else:
-            starts = isinstance(before, SystemMessage)
-        if starts and before:
+            if not after_reply:
+                starts = bool(message.tool_calls or message.text.strip())
+            after_system, after_reply = False, True
+        if starts and at:
             bounds.append(at)
-        before = message
     return [*bounds, len(messages)]
 
 
