@@ -3,8 +3,8 @@
 Copy with: the core, mixins/nested_calls.py, mixins/done.py, mixins/ephemeral.py,
 mixins/compaction.py, mixins/interruption.py, mixins/final_summary.py, mixins/continuation.py,
 mixins/forced_tool.py, mixins/histories.py, toolkits/recall.py, common/decides.py,
-common/describe.py, common/hidden_text.py, common/model_info.py, common/tokens.py, and
-models/openai_messages.py for histories of dicts.
+common/describe.py, common/hidden_text.py, common/keywords.py, common/model_info.py,
+common/tokens.py, and models/openai_messages.py for histories of dicts.
 """
 
 import logging
@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from .common.decides import Decides
 from .common.describe import describe
+from .common.keywords import advising
 from .loop import Loop
 from .messages import Message
 from .mixins.compaction import Compaction
@@ -63,6 +64,13 @@ class Agent(
         tool may hide text; None disables the tool.
     listeners, cancel_timeout: as in `Loop`.
     """
+
+    # defined here, so that a keyword of another library is answered, and `help` begins with them
+    run = advising(Loop.run)
+    run_sync = advising(Loop.run_sync)
+    run_as = advising(DoneTool.run_as)
+    query = advising(Loop.query)
+    query_stream = advising(Loop.query_stream)
 
     require_done_tool = False
     recall_tool = recall

@@ -8,6 +8,8 @@ Start with `Loop.run`. It calls seven small methods, the seams: `context`, `tool
 from left to right, and its result comes back from right to left.
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -25,6 +27,7 @@ from .messages import (
     AssistantMessage,
     Extra,
     Message,
+    MessageView,
     Prompt,
     Result,
     Stop,
@@ -80,7 +83,7 @@ class Loop(Settings):
     __slots__ = ("active_run", "log")  # besides __dict__, so that a fork stays below 1 KB
 
     llm: ChatModel
-    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # checked by `by_name`
+    tools: Sequence[Annotated[Tool, SkipValidation]] = []  # checked by `by_name`
     system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
     dependency_overrides: Overrides | None = None
@@ -167,7 +170,7 @@ class Loop(Settings):
         If you call it again, it returns an equal list.
         """
         text = self.system_text()
-        return [SystemMessage(text), *self.messages] if text else self.messages
+        return [SystemMessage(text), *self.messages] if text else [*self.messages]
 
     def toolset(self) -> Sequence[Tool]:
         """Return the tools offered to the model in this turn."""
@@ -252,10 +255,10 @@ class Loop(Settings):
     # ---- what follows from the log
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> MessageView:
         """The messages sent to the model, except the system prompt. Every call has a result."""
         with self.log.lock:
-            return self.conversation.messages
+            return MessageView(self.conversation.messages)
 
     @property
     def conversation(self) -> Conversation:

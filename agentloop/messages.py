@@ -469,6 +469,10 @@ def cache_of(message: Message) -> dict[str, Any]:
     return cache
 
 
+class MessageView(tuple[Message, ...], Advised):
+    """Messages computed from a log, which can't be changed here."""
+
+
 # ---- how a run ends
 
 

@@ -19,7 +19,7 @@ from .messages import (
     AssistantMessage,
     Content,
     Extra,
-    Message,
+    MessageView,
     Prompt,
     Result,
     Stop,
@@ -54,7 +54,7 @@ class Runs(Protocol):
     log: Log
 
     @property
-    def messages(self) -> list[Message]: ...
+    def messages(self) -> MessageView: ...
     @property
     def conversation(self) -> Conversation: ...
     @property
@@ -152,7 +152,7 @@ class Run:
         for state in self.agent.conversation.open_calls:
             record(placeholder_result(state))
         message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
-        if self.agent.messages[-1:] != [message]:  # there, if run() is repeated
+        if self.agent.messages[-1:] != (message,):  # there, if run() is repeated
             record(message)
 
     async def resume(self) -> None:
@@ -173,6 +173,8 @@ class Run:
             case [*_, AssistantMessage() as last] if not can_continue([last]):
                 answer = result_of(last)
                 raise Stop(answer.stop_reason, answer.text)
+            case _:
+                pass
 
     async def perform(self, call: ToolCall) -> None:
         """Announce a call, run it, and record its result at once.

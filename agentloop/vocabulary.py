@@ -350,6 +350,10 @@ call_id tool_call_id tool_use_id
 result output content
     use the ToolMessage with tool_call_id == call.id in agent.messages
 """,
+    "MessageView": """\
+append extend insert pop remove clear
+    use agent.load_history([*agent.messages, UserMessage("...")]), or give run() the next prompt
+""",
     "AssistantMessage": """\
 message choices output output_text response
     use message.text
@@ -387,6 +391,8 @@ tool_call_id tool_name is_error
     only a ToolMessage has it: test with isinstance(message, ToolMessage)
 dict model_dump json to_dict model_dump_json
     use dump_record(message), or to_openai(messages) of agentloop
+0
+    use [message], a list of messages
 pretty_print
     use print(message.role, message.text)
 """,

@@ -35,7 +35,7 @@ class Histories(Loop):
             if not isinstance(cast(object, message), Message):
                 raise TypeError(
                     "load_history() takes a list of messages, such as [UserMessage('hi')], "
-                    f"not {message!r:.80}; from_openai() converts dicts of Chat Completions"
+                    f"not {messages!r:.80}; from_openai() converts dicts of Chat Completions"
                 )
         history = Conversation(messages).catch_up()
         for state in history.open_calls:

@@ -442,7 +442,7 @@ class TestLoop:
 
     def test_a_new_agent_has_no_pending_calls_and_no_messages(self):
         agent, _ = self.make()
-        assert (agent.pending, agent.running, agent.messages) == ((), False, [])
+        assert (agent.pending, agent.running, agent.messages) == ((), False, ())
 
     async def test_open_calls_run_only_if_never_started_or_idempotent(self):
         ran = []

@@ -225,7 +225,7 @@ def test_an_incremental_fold_equals_a_fold_of_the_complete_log(log, cut):
     for record in [*log, RunStart(), *log[cut:], Fork(), *log[:cut]]:
         agent.record(record)
         complete = Conversation(agent.log).catch_up()
-        assert agent.messages == complete.messages == view(agent.log)
+        assert [*agent.messages] == complete.messages == view(agent.log)
         assert agent.conversation.states == complete.states
         assert agent.conversation.requests == complete.requests
         assert agent.conversation.run == complete.run
@@ -237,10 +237,10 @@ def test_an_incremental_fold_equals_a_fold_of_the_complete_log(log, cut):
     agent.record(again)
     assert agent.log[-1] is again
     assert agent.log[:-1] == before
-    assert agent.messages == view(agent.log), "the folds start over after an attempt is replaced"
+    assert [*agent.messages] == view(agent.log), "the folds start over after an attempt is replaced"
     agent.record(Reset())
     agent.record(TASK)
-    assert agent.messages == [TASK]
+    assert agent.messages == (TASK,)
 
 
 def test_the_stop_reason_of_the_newest_run_is_computed_from_the_log():

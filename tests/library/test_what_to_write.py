@@ -24,6 +24,7 @@ from agentloop import (  # noqa: F401
     ChatOpenAI,
     CompactionConfig,
     ImagePart,
+    Loop,
     Result,
     ScriptedModel,
     TextDeltaEvent,
@@ -121,7 +122,17 @@ MISTAKES = {
     "agent.last_message": "run()",
     "agent.tool(search)": "@tool",
     "agent.load_history(['Hi'])": "UserMessage(",
+    "agent.load_history('Hi')": "not 'Hi'",
+    "agent.load_history(message)": "[message]",
+    "agent.messages.append(message)": "agent.load_history(",
     "agent.run_sync('')": "prompt",
+    "agent.run_sync('Hi', deps=5)": "dependency_overrides=",
+    "agent.run_sync('Hi', max_turns=5)": "max_iterations=",
+    "await_(agent.run('Hi', message_history=[]))": "agent.load_history(",
+    "await_(agent.run('Hi', output_type=City))": "agent.run_as(City, prompt)",
+    "agent.query_stream('Hi', model='gpt-5')": "agent.fork(llm=",
+    "agent.run_sync('Hi', promt='Hi')": "did you mean prompt?",
+    "agent.run_sync('Hi', colour='red')": "help(Agent)",
     "agent.run_sync(UserMessage('Hi'))": "text",
     "make().run_sync()": "prompt",
     # the result of a run
@@ -204,6 +215,20 @@ def test_a_first_mistake_is_answered_with_what_to_write(mistake: str) -> None:
     with pytest.raises((TypeError, ValueError, AttributeError, ImportError, OSError)) as caught:
         eval(mistake)
     assert MISTAKES[mistake] in str(caught.value)
+
+
+def test_tools_may_be_appended() -> None:
+    one, other = make(call("search", query="x"), "Found."), make()
+    one.tools.append(search)  # type: ignore
+    assert one.run_sync("Hi").text == "Found."
+    assert not other.tools
+
+
+def test_methods_that_answer_keywords_keep_their_signatures() -> None:
+    for name in ("run", "run_sync", "query", "query_stream"):
+        method = getattr(Agent, name)
+        assert inspect.signature(method) == inspect.signature(getattr(Loop, name))
+        assert inspect.iscoroutinefunction(method) == (name in ("run", "query"))
 
 
 def test_a_run_without_text_prints_why_it_ended() -> None:

@@ -47,7 +47,6 @@ class TestHistories(TestLoop):
         for agent in (one, two):
             agent.load_history(history)
         history.append(UserMessage("evil"))
-        one.messages.append(UserMessage("evil"))
         assert (await one.query("c"), await two.query("c")) == ("1", "2")
         assert [m.text for m in one.messages] == ["a", "b", "c", "1"]
         assert [m.text for m in two.messages] == ["a", "b", "c", "2"]

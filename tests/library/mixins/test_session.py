@@ -578,7 +578,7 @@ class TestSession(test_loop.TestLoop):
         assert saved(tmp_path) == agent.log
         agent.clear_history()
         assert saved(tmp_path) == agent.log
-        assert agent.messages == []
+        assert not agent.messages
 
     async def test_what_a_full_disk_refused_is_saved_when_the_session_is_closed(
         self, tmp_path, monkeypatch

@@ -154,7 +154,7 @@ def test_an_invalid_dict_is_quoted_in_the_error(message, words):
 def test_load_history_accepts_dicts_and_messages(stored):
     agent = Agent(llm=ScriptedModel("ok"))
     agent.load_history([{"role": "system", "content": "Be brief."}, stored])
-    assert agent.messages == [UserMessage("hi")]
+    assert agent.messages == (UserMessage("hi"),)
 
 
 @pytest.mark.parametrize("loop", [Agent, Histories])

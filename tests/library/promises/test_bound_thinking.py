@@ -251,7 +251,7 @@ async def test_a_paused_reply_keeps_its_thinking_unless_a_result_before_it_chang
     async with Script(thinks(1), paused, ended, "ok") as script:
         agent = script.agent()
         await agent.run("go")
-        messages = agent.messages
+        messages = [*agent.messages]
         if hidden:
             messages[2] = ToolCall("toolu_1_0", "look").answer("hidden")
         other = script.agent()

@@ -171,7 +171,7 @@ def test_an_omitted_optional_part_raises_an_error_with_the_command_that_adds_the
     assert "def from_openai(" in file.read_text(encoding="utf-8")
     output = execute(sys.executable, tmp_path / "history.py")
     [part] = re.search(r"agentloop bundle (\S+) --upgrade", output).groups()
-    assert output.endswith("\n[]\n")
+    assert output.endswith("\n()\n")
     write(tmp_path, [*parts, part])
     output = execute(sys.executable, tmp_path / "history.py")
     assert re.fullmatch(r"\[UserMessage\(.*'Hello\.'.*\)\]\n", output)

@@ -22,7 +22,7 @@ def test_a_new_history_keeps_the_template(tmp_path):
         agent.clear_history()
     with recipe.resume("s", tmp_path) as agent:
         assert agent.system_prompt == "You correct texts."
-        assert agent.messages == []
+        assert not agent.messages
 
 
 def test_another_template_replaces_the_first_one_and_its_changes(tmp_path):
