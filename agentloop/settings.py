@@ -38,11 +38,6 @@ from .messages import UnknownAttribute
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
-VALUE_REMEDIES = {  # remedies for values of a wrong type
-    "llm": 'pass a chat model, such as llm=ChatOpenAI("gpt-5")',
-    "tools": "pass a list of functions decorated with @tool, such as tools=[search]",
-}
-
 
 class SettingError(TypeError, ValueError):
     """A setting is missing, unknown, or of the wrong type."""
@@ -131,9 +126,12 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
         return vars(_model(cls)(**settings))
     except ValidationError as error:
         problem = error.errors()[0]  # without the input, which may contain an API key
+    from .vocabulary import advice
+
     name = str(problem["loc"][0])
-    remedy = VALUE_REMEDIES.get(name, problem["msg"].removeprefix("Value error, "))
-    raise SettingError(f"{cls.__name__}: {name}: {remedy}")
+    said = problem["msg"].removeprefix("Value error, ")
+    remedy = advice(["value"], name)
+    raise SettingError(f"{cls.__name__}: {name}: {said}{remedy and '; '}{remedy}")
 
 
 def settings_of(settings: Settings) -> dict[str, Any]:

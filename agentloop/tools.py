@@ -272,7 +272,8 @@ def by_name(tools: Iterable[object]) -> dict[str, Tool]:
         if not isinstance(item, Tool):
             raise TypeError(
                 f"{item!r:.80} is not a tool: decorate it with @tool. For a list of tools, use "
-                "*tools; for a toolkit, *toolkit.tools; for an agent, as_tool(agent, ...)"
+                "*tools; for a toolkit, *toolkit.tools; for an agent, as_tool(agent, ...); for an "
+                "MCP server, `async with mcp_tools(...) as tools`"
             )
         if item.name in named:
             raise ValueError(

@@ -115,6 +115,8 @@ OpenAI AzureOpenAI OpenAIModel OpenAIChatModel OpenAIResponsesModel OpenAIServer
     use ChatOpenAI("gpt-5")
 LiteLLMModel LitellmModel ChatLiteLLM ChatOllama Ollama ChatGroq ChatMistralAI InferenceClientModel
     use ChatOpenAI("name", base_url="https://...") for servers with the API of OpenAI
+ChatBedrock ChatBedrockConverse BedrockModel BedrockConverseModel GroqModel MistralModel Groq
+    use ChatOpenAI("name", base_url="https://...") for servers with the API of OpenAI
 Anthropic AnthropicModel Claude
     use ChatAnthropic("claude-sonnet-5")
 GoogleModel GeminiModel Gemini ChatGoogleGenerativeAI ChatVertexAI
@@ -145,6 +147,8 @@ web_fetch VisitWebpageTool
     copy the recipe examples/recipes/web_fetch.py
 PromptTemplate ChatPromptTemplate
     use an f-string, or system_prompt=lambda agent: "..."
+RunConfig RunnableConfig AgentConfig
+    use the settings of Agent: help(Agent) describes them
 RunResult AgentRunResult
     use Result
 """,
@@ -175,22 +179,56 @@ deps deps_type context_type dependencies
     use Depends in a tool, and dependency_overrides={...}
 handoffs managed_agents sub_agents agents
     use tools=[as_tool(agent, name, description)] of agentloop.toolkits.subagent
-memory checkpointer session_id history messages chat_history
+session_id thread_id conversation_id
+    derive from Session of agentloop: Chat(llm=..., session="ada")
+memory checkpointer history messages chat_history
     derive from Session of agentloop.mixins.session, or use agent.load_history(messages)
 guardrails input_guardrails output_guardrails hooks
     derive from Approval or Hooks of agentloop.mixins
+require_approval requires_approval interrupt_on interrupt_before human_input_mode
+    derive from Approval of agentloop.mixins.approval: approval_rules=[Rule("ask", "pay")]
 approval_mode approval_rules approval_callback
     derive from Approval of agentloop.mixins.approval
 session session_dir
     derive from Session of agentloop
 max_cost max_requests max_tool_calls max_seconds
     derive from Limits of agentloop
+max_time max_budget budget usage_limits max_execution_time max_rpm
+    derive from Limits of agentloop: max_seconds=60, max_cost=1.0, max_requests=20
+final_answer_checks output_validators
+    derive from Loop, and override `finish`: return None to let the model try again
+additional_authorized_imports executor_type code_execution_mode
+    copy the recipe examples/recipes/code_mode.py
+handoff_description
+    use as_tool(agent, name, description) of agentloop.toolkits.subagent
+reset_tool_choice
+    leave it out: tool_choice applies to the first request after a prompt
 history_processors
     derive from Loop, and override `context`
 stream streaming
     use agent.query_stream(prompt)
 retries
     raise ToolError in a tool: the model reads it and corrects its call
+""",
+    "value": """\
+llm
+    pass a chat model, such as llm=ChatOpenAI("gpt-5")
+tools
+    pass a list of functions decorated with @tool, such as tools=[search]
+system_prompt
+    pass text, or a function of the agent that returns text
+tool_choice
+    pass "auto", "required", "none" or the name of a tool
+listeners
+    pass a list of functions, such as listeners=[print]
+dependency_overrides
+    pass replacements by dependency, such as {get_database: fake_database}
+compaction
+    pass CompactionConfig(threshold_ratio=0.8), or None to never summarize
+approval_rules
+    pass a list of rules, such as [Rule("ask", "pay")]
+approval_callback
+    pass a function (call, why) that returns whether the call may run
 """,
     "parameter": """\
 model_name model_id
@@ -212,7 +250,9 @@ response_format response_mime_type response_schema
 stream streaming
     use agent.query_stream(prompt)
 system system_prompt instructions tools tool_choice max_iterations
-    set it on the agent, such as Agent(llm=..., system_prompt="...")
+    set it on the agent, such as Agent(llm=..., tools=[search], system_prompt="...")
+n
+    use agent.fork().run(prompt) for each reply
 """,
     "ChatAnthropic": """\
 max_completion_tokens max_output_tokens max_tokens_to_sample
@@ -227,6 +267,10 @@ max_output_tokens
     use max_completion_tokens=16_000
 """,
     "run": """\
+usage_limits usage max_tokens_total
+    derive from Limits of agentloop: max_requests=20, max_cost=1.0
+reset
+    use agent.clear_history() before the run, or agent.fork().run(prompt)
 deps context dependencies run_context
     use Agent(dependency_overrides={...}), or a typed setting: agent.fork(customer="ada")
 max_turns max_steps max_iterations recursion_limit
@@ -279,7 +323,7 @@ invoke kickoff chat ask generate predict print_response execute start complete
     use agent.run_sync(prompt).text, or await agent.query(prompt)
 ainvoke arun acall
     use await agent.run(prompt), or await agent.query(prompt)
-stream astream run_stream run_streamed run_stream_events astream_events iter
+stream astream run_stream run_streamed run_stream_events run_stream_sync astream_events iter
     use `async for event in agent.query_stream(prompt)`
 batch abatch
     use agent.fork().run(prompt) for each prompt
@@ -289,10 +333,18 @@ instructions
     use system_prompt="...", or a function: Agent(system_prompt=lambda agent: "...")
 output_validator result_validator with_structured_output
     use Agent(output_type=City), or agent.run_as(City, prompt)
-override clone copy
+override clone copy with_config with_retry with_options bind configure
     use agent.fork(llm=...)
 history memory all_messages get_messages
     use agent.messages
+get_state state steps trajectory
+    use agent.log, or agent.messages
+approve reject allow deny approve_tool_call reject_tool_call resume
+    use agent.decide(call_id, "allow"), then run() without a prompt
+replay visualize draw get_graph
+    derive from Session of agentloop, and run `agentloop view NAME`
+to_a2a to_ag_ui to_web to_cli to_cli_sync serve as_mcp_server
+    copy a recipe of examples/recipes: ag_ui_stream.py, fastapi_endpoint.py, notebook_cell.py
 reset clear new_session
     use agent.clear_history()
 as_tool

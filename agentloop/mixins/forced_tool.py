@@ -26,6 +26,9 @@ class ForcedTool(Loop):
     async def call_model(self, request: Request) -> AssistantMessage:
         forces = self.tool_choice != "auto" and request.purpose == "step"
         if forces and is_first_after_prompt(request.messages):
+            known = ["required", "none", *(tool.name for tool in request.tools)]
+            if self.tool_choice not in known:
+                raise ValueError(f"tool_choice must be one of {known}, not {self.tool_choice!r}")
             request = replace(request, tool_choice=self.tool_choice)
         return await super().call_model(request)
 

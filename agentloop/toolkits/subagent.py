@@ -57,7 +57,18 @@ ASKING = ("needs_approval", "needs_answer")  # stop reasons of a sub-agent that 
 
 
 def as_tool(agent: Loop, name: str, description: str) -> Tool:
-    """Make a tool that runs a fork of an agent on a prompt and returns its answer."""
+    """Make a tool of an agent: `tools=[as_tool(researcher, "research", "Look something up")]`.
+
+    The model passes a prompt. Each call runs a fork of the agent that starts with an empty log, and
+    its result is the answer of the fork.
+
+    agent: the sub-agent, with its own model, tools, prompt and limits.
+    name, description: what the model reads to decide when to call the tool.
+
+    `SubAgents` limits how many run at the same time, and how deep they may nest.
+    """
+    if not isinstance(cast(object, agent), Loop):
+        raise TypeError(f"as_tool() takes one agent, not {agent!r:.80}: make a tool of each")
 
     async def ask(prompt: str, parent: Parent, call: Call) -> str:
         return await run_sub_agent(agent, prompt, name, parent, call)

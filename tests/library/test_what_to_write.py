@@ -39,8 +39,9 @@ from agentloop import (  # noqa: F401
 )
 from agentloop.errors import BadRequest
 from agentloop.messages import AssistantMessage
-from agentloop.mixins.approval import Approval
+from agentloop.mixins.approval import Approval, Rule  # noqa: F401
 from agentloop.toolkits.files import Workspace  # noqa: F401
+from agentloop.toolkits.mcp import mcp_tools  # noqa: F401
 from agentloop.toolkits.subagent import as_tool  # noqa: F401
 
 
@@ -110,7 +111,41 @@ MISTAKES = {
     "make(max_cost=1)": "derive from Limits",
     "make(verbose=True)": "listeners=[print]",
     "make(memory=[])": "Session",
+    "make(listeners=print)": "listeners=[print]",
+    "make(compaction=False)": "CompactionConfig(",
+    "make(compaction=10_000)": "CompactionConfig(",
+    "make(context_budget='16k')": "integer",
+    "make(dependency_overrides=[print])": "by dependency",
+    "make(system_prompt=None)": "a function of the agent",
+    "make(tools=None)": "tools=[search]",
+    "make(tool_choice={'type': 'function'}, tools=[search])": '"auto"',
+    "make(tool_choice='any', tools=[search]).run_sync('Hi')": "'required'",
+    "make(require_approval=['pay'])": 'Rule("ask"',
+    "make(session_id='ada')": 'session="ada"',
+    "make(max_execution_time=5)": "max_seconds=60",
+    "make(reset_tool_choice=True)": "leave it out",
+    "make(additional_authorized_imports=['os'])": "code_mode.py",
+    "make(final_answer_checks=[print])": "override `finish`",
+    "Guarded(llm=ScriptedModel(), approval_rules=['search'])": "Rule(",
+    "Guarded(llm=ScriptedModel(), approval_rules=[Rule('search', 'allow')])": "'allow', 'ask'",
+    "Guarded(llm=ScriptedModel(), approval_rules={'search': 'allow'})": "a list of rules",
+    "Guarded(llm=ScriptedModel(), approval_callback=True)": "(call, why)",
     # its methods
+    "agent.chat.completions.create(messages=[])": "run_sync(prompt)",
+    "agent.with_config({'tags': []})": "agent.fork(",
+    "agent.get_state()": "agent.log",
+    "agent.approve('1')": "agent.decide(",
+    "agent.visualize()": "agentloop view",
+    "agent.to_cli_sync()": "recipe",
+    "agent.run_stream_sync('Hi')": "query_stream",
+    "agent.clone(name='x')": "agent.fork(",
+    "agent.fork(instructions='Be brief.')": "system_prompt=",
+    "agent.decide('1', 'allow')": "agent.pending",
+    "agent.run_sync('Hi', usage_limits=5)": "Limits",
+    "agent.run_sync('Hi', reset=True)": "agent.clear_history()",
+    "agent.run_sync('Hi', instructions='Be brief.')": "system_prompt=",
+    "agent.run_sync(input='Hi')": "prompt first",
+    "agent.run_sync([{'role': 'user', 'content': 'Hi'}])": "text",
     "agent('Hi')": "run_sync(prompt)",
     "agent.invoke('Hi')": "run_sync(prompt)",
     "agent.kickoff()": "run_sync(prompt)",
@@ -180,6 +215,12 @@ MISTAKES = {
     "search.invoke('x')": "call the function",
     "search.args_schema": "parameters",
     "as_tool(agent, 'ask')": "description",
+    "as_tool([agent], 'ask', 'Ask')": "one agent",
+    "as_tool(agent, 'ask me', 'Ask')": "letters",
+    "make(tools=[mcp_tools('http://localhost/mcp')])": "async with mcp_tools",
+    "make(tools=[Workspace()])": "toolkit.tools",
+    "make(tools=[{'type': 'function', 'function': {}}])": "@tool",
+    "tool('Search', args_schema=City)": "signature",
     "Workspace(Path('/nowhere'))": "/nowhere",
     # models
     "ChatOpenAI()": "model",
@@ -190,6 +231,10 @@ MISTAKES = {
     "model(ChatGoogle, max_tokens=5)": "max_output_tokens=",
     "model(ChatOpenAI, system='x')": "Agent(",
     "llm.invoke('Hi')": "Agent(llm=llm)",
+    "llm.responses.create(input='Hi')": "run_sync(prompt)",
+    "model(ChatOpenAI, n=2)": "agent.fork()",
+    "model(ChatOpenAI, tools=[search])": "tools=[search]",
+    "ScriptedModel({'content': 'Hi'}) and Agent(llm=ScriptedModel({})).run_sync('Hi')": "call(",
     "llm.bind_tools([search])": "tools=[search]",
     "llm.stream('Hi')": "query_stream",
     # mixins and parts
@@ -199,6 +244,8 @@ MISTAKES = {
     "agentloop.RunContext": "Depends",
     "agentloop.Runner.run_sync(agent, 'Hi')": "run_sync(prompt)",
     "agentloop.function_tool": "@tool",
+    "agentloop.ChatBedrock": "base_url=",
+    "agentloop.RunConfig": "help(Agent)",
     "ImagePart('cat.png')": "read_bytes()",
 }
 

@@ -174,7 +174,7 @@ def test_an_omitted_optional_part_raises_an_error_with_the_command_that_adds_the
     assert output.endswith("\n()\n")
     write(tmp_path, [*parts, part])
     output = execute(sys.executable, tmp_path / "history.py")
-    assert re.fullmatch(r"\[UserMessage\(.*'Hello\.'.*\)\]\n", output)
+    assert re.fullmatch(r"\(UserMessage\(.*'Hello\.'.*\),\)\n", output)
 
 
 @pytest.mark.parametrize("name", ["fence", "loop_detection"])
