@@ -1,11 +1,11 @@
 """Tokens: an estimate, or the count of tiktoken."""
 
 import json
+import threading
 from base64 import b64encode
 from copy import copy
 from dataclasses import replace
 from random import Random
-from threading import Event
 from time import monotonic
 from uuid import UUID
 
@@ -70,13 +70,15 @@ def test_without_the_vocabulary_counts_remain_estimates(loaded, monkeypatch, err
 
 
 def test_a_download_that_never_ends_is_given_up(loaded, monkeypatch):
-    ends = Event()
+    ends = threading.Event()
     monkeypatch.setattr("tiktoken.get_encoding", lambda name: ends.wait(20))
     monkeypatch.setattr("agentloop.common.tokens.DOWNLOAD_SECONDS", 0.01)
     started = monotonic()
     assert not load_encoding("gpt-5")
     assert monotonic() - started < 5
     assert count_tokens("x" * 400, "gpt-5") == count_tokens("x" * 400)
+    [download] = [thread for thread in threading.enumerate() if thread.name == "vocabulary"]
+    assert download.daemon, "it would keep the program from ending"
     ends.set()
 
 
