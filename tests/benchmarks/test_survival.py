@@ -53,7 +53,7 @@ def test_agentloop_still_pays_once_in_every_row(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.survival.rows", "agentloop", file],
         check=True,
-        env=os.environ | {"SURVIVAL_MOST": "24" if SLOW else "3"},
+        env=os.environ | {"SURVIVAL_MOST": "8" if SLOW else "3"},
         cwd=page.FOLDER.parents[2],
         capture_output=True,
     )
