@@ -3,9 +3,11 @@
 Copy with: the core, mixins/nested_calls.py, mixins/done.py, mixins/ephemeral.py,
 mixins/compaction.py, mixins/interruption.py, mixins/final_summary.py, mixins/continuation.py,
 mixins/forced_tool.py, mixins/histories.py, toolkits/recall.py, common/decides.py,
-common/describe.py, common/hidden_text.py, common/keywords.py, common/model_info.py,
+common/describe.py, common/hidden_text.py, common/guidance.py, common/model_info.py,
 common/tokens.py, and models/openai_messages.py for histories of dicts.
 """
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,7 @@ from typing import Any, cast
 
 from .common.decides import Decides
 from .common.describe import describe
-from .common.keywords import advising
+from .common.guidance import ShortHelp, advising
 from .loop import Loop
 from .messages import Message
 from .mixins.compaction import Compaction
@@ -43,8 +45,9 @@ class Agent(
     ForcedTool,
     Histories,
     Loop,
+    metaclass=ShortHelp,
 ):
-    """A loop with a done tool, ephemeral results and compaction, each with its settings.
+    """An agent: a chat model that calls tools in a loop until it has an answer.
 
         agent = Agent(llm=ChatOpenAI("gpt-5-mini"), tools=[search], system_prompt="Be brief.")
         result = await agent.run("...")              # in scripts: agent.run_sync("...")
@@ -52,17 +55,32 @@ class Agent(
         city = (await agent.run_as(City, "...")).value
         async for event in agent.query_stream("..."): ...
 
-    llm, tools, system_prompt: the model, its tools, and its instructions.
-    max_iterations, max_parallel, max_result_chars, tool_timeout, on_tool_error: as in `Loop`.
-    tool_choice: as in `ForcedTool`.
+    llm: the chat model.
+    tools: what the model may call: functions with `@tool`.
+    system_prompt: the instructions, or a function that gets the agent and returns them.
+    max_iterations: how many turns (model calls) a run may take.
+    output_type: the type of `result.value`: a pydantic model, a dataclass, `list[int]`, ...
+    require_done_tool: whether the model must call a done tool to end a run. By default, a plain
+        answer ends it.
+    done_nudge: what a model reads that answers without the done tool; `{tool}` is its name.
+    tool_choice: "auto", "required", "none" or a tool's name, for the first reply to a prompt.
+    context_budget: how many tokens a request may have before the oldest turns are dropped: 16_000
+        suits most models. Names and numbers of the dropped turns stay.
+    compaction: when a conversation that outgrows the model's context window is summarized; None
+        never summarizes, and disables the budget.
+    ephemeral_per_turn: whether old results of tools with `ephemeral=N` are hidden at once, instead
+        of when that saves cost.
+    recall_tool: the tool that searches dropped and hidden text. It's offered if a budget or an
+        ephemeral tool may hide text; None never offers it.
+    max_parallel: how many calls run at the same time.
+    max_result_chars: how long a tool result may be; the middle of a longer one is left out.
+    tool_timeout: how many seconds a call may take, unless its tool has its own `timeout`.
+    on_tool_error: "return" shows a tool's exception to the model, "raise" ends the run with it.
     dependency_overrides: `{dependency: replacement}`, mainly for tests.
-    require_done_tool, output_type, done_nudge: as in `DoneTool`. By default a plain answer ends a
-        run; `require_done_tool=True` requires the done tool.
-    ephemeral_per_turn: as in `Ephemeral`.
-    compaction, context_budget: as in `Compaction`; `compaction=None` disables both.
-    recall_tool: a tool that searches dropped and pruned text, offered if a budget or an ephemeral
-        tool may hide text; None disables the tool.
-    listeners, cancel_timeout: as in `Loop`.
+    listeners: functions that are called with every event.
+    cancel_timeout: how many seconds to wait for a tool that was cancelled.
+
+    `help(Loop)` lists what mixins use, and the classes below describe their settings in full.
     """
 
     # defined here, so that a keyword of another library is answered, and `help` begins with them

@@ -9,6 +9,7 @@ import logging
 import pydoc
 import subprocess
 import sys
+from abc import ABC
 from dataclasses import dataclass
 from pathlib import Path  # noqa: F401
 from typing import Any
@@ -42,7 +43,7 @@ from agentloop.messages import AssistantMessage
 from agentloop.mixins.approval import Approval, Rule  # noqa: F401
 from agentloop.toolkits.files import Workspace  # noqa: F401
 from agentloop.toolkits.mcp import mcp_tools  # noqa: F401
-from agentloop.toolkits.subagent import as_tool  # noqa: F401
+from agentloop.toolkits.subagent import as_tool
 
 
 @tool("Search")
@@ -348,9 +349,28 @@ def test_logging_at_level_debug_shows_each_request_call_and_result(caplog: Any) 
     assert "rivate" not in caplog.text
 
 
-def test_help_of_agent_shows_how_to_run_it_first() -> None:
-    first = pydoc.render_doc(Agent).splitlines()[:40]
-    assert any("await agent.run(" in line for line in first)
+def test_help_of_agent_is_short_describes_each_setting_and_begins_with_how_to_run_it() -> None:
+    lines = pydoc.plain(pydoc.render_doc(Agent)).splitlines()
+    assert len(lines) <= 250
+    assert any("await agent.run(" in line for line in lines[:40])
+    for name in inspect.signature(Agent).parameters:
+        assert any(line.startswith(f" |  {name}: ") for line in lines), name
+    for name in ("run", "query", "call", "decide", "interrupt", "fork", "load_history"):
+        assert any(f" {name}(self" in line for line in lines), name
+
+
+def test_help_of_functions_names_what_they_take() -> None:
+    for function, width in ((Agent.run, 300), (tool, 100), (as_tool, 100)):
+        title, *text = pydoc.plain(pydoc.render_doc(function)).splitlines()[2:]
+        assert len(title) <= width
+        for name in inspect.signature(function).parameters:
+            assert name in {"self", "prompt", "more", "options"} or f"{name}" in " ".join(text)
+
+
+def test_an_agent_may_also_be_an_abstract_class() -> None:
+    class Base(Agent, ABC): ...
+
+    assert Base(llm=ScriptedModel("Hello.")).run_sync("Hi").text == "Hello."
 
 
 @pytest.mark.parametrize(

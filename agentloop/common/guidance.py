@@ -1,12 +1,19 @@
-"""Answers keywords of other libraries with what to write: `agent.run(prompt, deps=...)`.
+"""What helps on the first day: answers to keywords of other libraries, and a short `help(Agent)`.
 
-Copy with: vocabulary.py.
+Copy with: settings.py, vocabulary.py and their imports.
 """
 
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction, signature
 from typing import Any, TypeVar, cast
+
+FOR_MIXINS = [
+    *("active_run", "add", "add_note", "conversation", "emit", "fold", "listened", "load_records"),
+    *("recall_name", "refuse_if_busy", "state_to_decide", "system_text", "tool", "turn_tools"),
+    *("wait_for_cancelled_run", "waiting_call"),
+]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -37,3 +44,15 @@ def check_keywords(function: str, keywords: Mapping[str, object], known: Iterabl
 
             remedy = advice(["run"], name, known, "set it on the agent: help(Agent) lists settings")
             raise TypeError(f"{function}() has no keyword {name}: {remedy}")
+
+
+class ShortHelp(ABCMeta):
+    """The class of Agent: `help(Agent)` lists what programs call, and the seams.
+
+    It leaves out the settings, which the docstring describes, and what only mixins use, which
+    `help(Loop)` lists.
+    """
+
+    def __dir__(cls) -> list[str]:
+        hidden = {*signature(cls).parameters, *FOR_MIXINS}
+        return [name for name in super().__dir__() if name not in hidden and name[0] != "_"]
