@@ -54,6 +54,7 @@ OTHER_CALLS = (
     "local_shell_call",
     "apply_patch_call",
     "mcp_approval_request",
+    "tool_search_call",  # unless the server searches, which is the default
 )
 # searches that xAI executes and reports as completed `custom_tool_call` items
 XAI_SEARCHES = "x_(user|keyword|semantic)_search|x_thread_fetch"
@@ -180,6 +181,8 @@ def _is_executed(item: JSON, later: Sequence[JSON]) -> bool:
         is_search = re.fullmatch(XAI_SEARCHES, first_text(item, "name"))
         if is_search or any(other["type"] == "message" for other in later):
             return True
+    if item.get("execution") == "server":
+        return True
     outputs = [other for other in later if other["type"].endswith("_output")]
     return any(output.get("call_id") == item.get("call_id") for output in outputs)
 

@@ -11,6 +11,19 @@ the next turn on, after the other tools. The log keeps it, so later runs, forks 
 offer it, too. A search that finds something new changes the tools, and with them the prefix that
 the provider has cached, so a ToolsChangedEvent is emitted. It costs less if the model searches for
 several tools at once.
+
+Some providers search for tools themselves, and append what they find without changing the prefix.
+With Claude, and with OpenAI's models from GPT-5.4 on, you don't need `ToolSearch`:
+
+    for each in hundreds:
+        each.extra = {"anthropic": {"defer_loading": True}, "openai": {"defer_loading": True}}
+    search = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+    llm = ChatAnthropic("claude-opus-5-5", provider_tools=[search])
+    llm = ChatOpenAI("gpt-5.4", provider_tools=[{"type": "tool_search"}])
+    agent = Agent(llm=llm, tools=[read, write, *hundreds])
+
+Sources: https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool,
+https://developers.openai.com/api/docs/guides/tools-tool-search
 """
 
 from __future__ import annotations

@@ -499,3 +499,26 @@ async def test_text_between_calls_is_thinking_that_a_display_setting_returns():
     assert (
         "".join(d.content for d in deltas if isinstance(d, ThinkingDeltaEvent)) == message.thinking
     )
+
+
+async def test_a_search_for_tools_by_the_server_keeps_the_prefix(streaming):
+    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
+    search = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+    references = [{"type": "tool_reference", "tool_name": "now"}]
+    result = {"type": "tool_search_tool_search_result", "tool_references": references}
+    blocks = [
+        {"type": "server_tool_use", "id": "s1", "name": search["name"], "input": {"query": "now"}},
+        {"type": "tool_search_tool_result", "tool_use_id": "s1", "content": result},
+        {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}},
+    ]
+
+    @tool("Say the time.", extra={"anthropic": {"defer_loading": True}})
+    def now() -> str:
+        return "noon"
+
+    async with AnthropicDouble([Reply(blocks=blocks, finish="tool_calls"), "Noon."]) as server:
+        llm = ANTHROPIC.model(server, provider_tools=[search], cache=False)
+        assert await agent_of(llm, streaming, [now]).query("When?") == "Noon."
+    first, second = server.requests
+    assert second["tools"] == first["tools"]
+    assert second["messages"][:2] == [*first["messages"], {"role": "assistant", "content": blocks}]

@@ -138,6 +138,7 @@ OTHER_CALLS = {  # according to OpenAI's type definitions
     "local_shell_call": {"call_id": "c1", "action": {"type": "exec", "command": ["ls"], "env": {}}},
     "apply_patch_call": {"call_id": "c1", "operation": {"type": "delete_file", "path": "a"}},
     "mcp_approval_request": {"name": "f", "arguments": "{}", "server_label": "s"},
+    "tool_search_call": {"call_id": "c1", "execution": "client", "arguments": {"query": "time"}},
 }
 
 
@@ -161,6 +162,20 @@ def test_a_call_that_the_server_has_answered_is_sent_back_unchanged():
     message = reply(call, output, text("Done."))
     assert message.tool_calls == ()
     assert write(message) == [call, output, text("Done.")]
+
+
+def test_a_search_for_tools_by_the_server_is_sent_back_unchanged():
+    # https://developers.openai.com/api/docs/guides/tools-tool-search
+    about = {"execution": "server", "call_id": None, "status": "completed"}
+    found = {"type": "function", "name": "weather", "defer_loading": True}
+    items = [
+        {"id": "tsc_1", "type": "tool_search_call", "arguments": {"paths": ["crm"]}, **about},
+        {"id": "tso_1", "type": "tool_search_output", "tools": [found], **about},
+        CALL | {"namespace": "crm"},
+    ]
+    message = reply(*items)
+    assert [call.name for call in message.tool_calls] == ["weather"]
+    assert write(message) == items
 
 
 def test_completed_server_side_searches_before_a_message_are_not_calls_of_the_agent():
