@@ -22,7 +22,7 @@ from zlib import crc32
 
 from pydantic_core import to_json
 
-from ..messages import AssistantMessage, Message, TextPart, cache_of
+from ..messages import JSON, AssistantMessage, Message, TextPart, cache_of
 from ..tools import Tool
 
 TOKEN = re.compile(
@@ -119,9 +119,15 @@ def _tokens_of(message: Message, model: str = "") -> int:
 
 
 def tool_tokens(tools: Iterable[Tool], model: str = "") -> int:
-    """Return the tokens of the declarations of tools: see `count_tokens`."""
+    """Return the tokens of the declarations of tools: see `count_tokens`.
+
+    A tool that the provider loads only when its search finds it (`defer_loading`) isn't counted.
+    """
     tokens = 0
     for tool in tools:
+        own = [fields for fields in (tool.extra or {}).values() if isinstance(fields, dict)]
+        if any(cast(JSON, fields).get("defer_loading") for fields in own):
+            continue
         schema = to_json(tool.parameters).decode()
         tokens += count_tokens(f"{tool.name}{tool.description}{schema}", model)
     return tokens

@@ -82,6 +82,12 @@ def test_a_download_that_never_ends_is_given_up(loaded, monkeypatch):
     ends.set()
 
 
+def test_a_tool_that_the_provider_loads_later_is_not_counted():
+    look = Tool("look", "Look.", {"type": "object"})
+    later = Tool("later", "Later.", {}, extra={"anthropic": {"defer_loading": True}})
+    assert tool_tokens([look, later]) == tool_tokens([look])
+
+
 def test_an_encoding_needs_the_name_of_a_model(loaded):
     with pytest.raises(ValueError, match="model"):
         load_encoding("")
