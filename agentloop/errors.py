@@ -106,12 +106,12 @@ def result_of_calls(raised: Sequence[BaseException]) -> Result | None:
 
     An error comes before a Stop, a Stop before a TaskComplete, and the first call's among equals.
     """
-    for kind in (Stop, TaskComplete):
-        for error in raised:
-            if not isinstance(error, kind):
-                raise error
-    done = raised[0] if raised else None
-    return done.result if isinstance(done, TaskComplete) else None
+    if not raised:
+        return None
+    first = min(raised, key=lambda each: (isinstance(each, Stop), isinstance(each, TaskComplete)))
+    if isinstance(first, TaskComplete):
+        return first.result
+    raise first
 
 
 def attempts_of(outcome: object) -> tuple[Attempt, ...]:

@@ -69,7 +69,7 @@ class UsageEvent(_Event):
 
 @dataclass
 class StepStartEvent(_Event):
-    """A tool call starts. `step_id` is its id; `step_number` counts the agent's steps from 1."""
+    """A tool call starts. `step_id` is its id; `step_number` counts the run's steps from 1."""
 
     step_id: str
     title: str
@@ -203,7 +203,7 @@ def check_listener(listener: Callable[[Event], None]) -> Callable[[Event], None]
 
 Listener = Annotated[Callable[[Event], None], AfterValidator(check_listener)]
 OnDelta = Callable[[Delta], None]
-EventQueue = asyncio.Queue[Event | None]  # None: the run has ended
+EventQueue = asyncio.Queue[Event | None]  # None: an EventStream has ended
 
 
 def notify(listeners: Iterable[Listener], event: Event) -> None:

@@ -2,10 +2,10 @@
 
 Copy with: model.py, run.py, settings.py and their imports.
 
-Start with `Loop.run`. It calls seven small methods, the seams: `context`, `toolset`, `call_model`,
-`call_tools`, `call_tool`, `finish` and `record`. A mixin overrides some of them and calls
-`super()`. In `class A(DoneTool, Compaction, Loop)`, a request or a call passes through the classes
-from left to right, and its result comes back from right to left.
+Start with `Loop.run`. What it does is in seven small methods, the seams: `toolset`, `context`,
+`call_model`, `call_tools`, `call_tool`, `finish` and `record`. A mixin overrides some of them and
+calls `super()`. In `class A(DoneTool, Compaction, Loop)`, a request or a call passes through the
+classes from left to right, and its result comes back from right to left.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Loop(Settings):
     on_tool_error: Literal["return", "raise"] = "return"
     listeners: Sequence[Listener] = ()
 
-    _turn_tools = tuple[Tool, ...]()  # of this turn; not annotated, so a fork holds none
+    _turn_tools = tuple[Tool, ...]()  # of this turn; an annotation would give each fork its own
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +121,8 @@ class Loop(Settings):
         """
         async with only_run(self, prompt, extra, events) as run:
             try:
-                await run.resume()
+                if left := await run.resume():  # by an earlier run
+                    return await run.finish_now(left)
                 for _ in range(self.max_iterations):
                     tools = self.turn_tools()
                     reply = await self.call_model(Request(await self.context(), tools))
@@ -135,9 +136,9 @@ class Loop(Settings):
                         return run.end(result)
                 raise Stop("max_iterations")
             except Stop as stop:
-                return await run.finish(stop)
+                return await run.finish_now(stop.result)
             except (Exception, asyncio.CancelledError) as error:
-                return run.fail(error)
+                return run.end_if_interrupted(error)
 
     async def query(self, prompt: Prompt) -> str:
         """Run a prompt and return its answer. Raises RunStopped if the run ends without one."""
@@ -149,12 +150,13 @@ class Loop(Settings):
     def query_stream(self, prompt: Prompt = None) -> EventStream:
         """Return an async iterator over the events of a run, with the Result at the end.
 
-            stream = agent.query_stream(prompt)
-            async for event in stream: ...
+            async with agent.query_stream(prompt) as stream:
+                async for event in stream: ...
             stream.result.stop_reason           # `result` is None until the run has ended
 
-        Break out of the loop to cancel the run. A tool starts only after you ask for the event that
-        follows its ToolCallEvent, so if you leave at that event, the tool doesn't start.
+        Leave the block to cancel the run; without `async with`, call `stream.aclose()`. A tool
+        starts only after you ask for the event that follows its ToolCallEvent, so if you leave at
+        that event, the tool doesn't start.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
@@ -165,7 +167,7 @@ class Loop(Settings):
     # ---- the seams, for mixins to override
 
     async def context(self) -> list[Message]:
-        """Return the messages of the next request, without making one.
+        """Return the messages of the next request, without sending it.
 
         If you call it again, it returns an equal list.
         """
@@ -197,12 +199,13 @@ class Loop(Settings):
         """Run the calls of a turn, at the same time if their tools allow that.
 
         Returns a Result if a done tool ended the run. Every call gets a result unless it's
-        cancelled or never starts. If calls raise, one exception counts after all have ended: an
-        error before a Stop, a Stop before a TaskComplete, and the first call's among equals.
+        cancelled, never starts, or waits for something from outside. If calls raise, one exception
+        counts after all have ended: an error before a Stop, a Stop before a TaskComplete, and the
+        first call's among equals.
         """
         run = self.active_run
         raised = list[BaseException]()
-        if run is None:  # a tool has outlived its run
+        if run is None:  # a nested call of an abandoned tool
             return None
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
@@ -213,7 +216,11 @@ class Loop(Settings):
         return result_of_calls(raised)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        """Run one call and return its result. Exceptions become error results."""
+        """Run one call and return its result. Exceptions become error results.
+
+        Raises what ends the run: a Stop, a cancellation, and with `on_tool_error="raise"` any error
+        but a ToolError.
+        """
         injected = {current_agent: lambda: self, current_call: lambda: call}
         try:
             tool = self.tool(call)
@@ -231,7 +238,7 @@ class Loop(Settings):
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except Asks as stop:
             self.record(stop.entry(call))
-            raise Stop(stop.reason, stop.text) from stop  # the entry is about this call only
+            raise Stop(stop.reason, stop.text) from stop  # a call around this one doesn't ask
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -243,8 +250,8 @@ class Loop(Settings):
     async def finish(self, result: Result) -> Result | None:
         """Return the result that ends the run, or None to continue.
 
-        Gets every answer, done result and cut-off reply, and the result of a Stop, after which None
-        has no effect.
+        Gets every answer, done result and cut-off reply, and the result of a Stop, after which the
+        run ends whatever you return.
         """
         return result
 
@@ -339,20 +346,21 @@ class Loop(Settings):
         """Return the text of the system prompt, which stays the same during a run."""
         if isinstance(self.system_prompt, str):
             return self.system_prompt
-        return self.active_run.system_text if self.active_run else self.system_prompt(self)
+        run = self.active_run
+        return run.system_text if run and run.is_alive else self.system_prompt(self)
 
     def load_records(self) -> Iterable[Record]:
         """Return the records that a new agent starts with, as `Session` does."""
         return ()
 
     async def wait_for_cancelled_run(self) -> None:
-        """Wait until a cancelled run has ended. Raises AgentBusy during any other run."""
+        """Wait until a cancelled run has ended. Raises AgentBusy if there still is a run."""
         if self.active_run:
             await self.active_run.wait_if_cancelled(2 * self.cancel_timeout)
         self.refuse_if_busy()
 
     def turn_tools(self) -> Sequence[Tool]:
-        """Return this turn's tools, in which `self.tool(call)` looks up the calls of the turn."""
+        """Ask `toolset` for this turn's tools, in which `self.tool(call)` looks up its calls."""
         before, self._turn_tools = self._turn_tools, tuple(self.toolset())
         names = by_name(self._turn_tools)
         if before and before != self._turn_tools:

@@ -84,8 +84,7 @@ async def only_run(
         run.start(prompt, extra)
         yield run
     except BaseException as error:
-        unsaved = not agent.log or isinstance(agent.log[-1], RunEnd)  # saving failed
-        if run.is_current and not unsaved:
+        if run.is_current and agent.conversation.stop_reason == "":  # else saving failed
             reason = "cancelled" if isinstance(error, asyncio.CancelledError) else "error"
             agent.record(RunEnd(reason, describe_error(error)))
         raise
@@ -99,7 +98,8 @@ class Run:
 
     system_text: the system prompt of all requests of the run.
     events: the queue of the stream's reader, if there is one.
-    stopping: whether no further call may start, after an error, a Stop or an interruption.
+    stopping: whether no further call may start, because a call has ended the run, or somebody
+        interrupts it. A call that waits for something from outside lets the others run.
     interrupted: whether the task was cancelled to end the run with a Result.
     """
 
@@ -155,10 +155,11 @@ class Run:
         if self.agent.messages[-1:] != (message,):  # there, if run() is repeated
             record(message)
 
-    async def resume(self) -> None:
-        """Continue what an earlier run has left: its open calls, or the answer it hasn't returned.
+    async def resume(self) -> Result | None:
+        """Run the calls that an earlier run has left open.
 
-        Only a `run()` without a prompt meets them.
+        Returns a Result if one of them is a done call, or if the earlier run was killed before it
+        returned its answer. Does nothing after a prompt, which has closed the open calls.
         """
         agent = self.agent
         resumable = [tool.name for tool in agent.turn_tools() if tool.resumes]
@@ -167,20 +168,16 @@ class Run:
         for state in agent.conversation.open_calls:
             if state in ended:
                 agent.record(placeholder_result(state))
-        if done:
-            raise TaskComplete(done.text, done.value)
-        match agent.messages:
-            case [*_, AssistantMessage() as last] if not can_continue([last]):
-                answer = result_of(last)
-                raise Stop(answer.stop_reason, answer.text)
-            case _:
-                pass
+        last = next(reversed(agent.messages), None)
+        if isinstance(last, AssistantMessage) and not can_continue([last]):
+            return done or result_of(last)
+        return done
 
     async def perform(self, call: ToolCall) -> None:
         """Announce a call, run it, and record its result at once.
 
-        Raises what ends the run. A cancelled call stays open, and so does a call that a Stop has
-        kept from starting; the view tells the two apart.
+        Raises what ends the run. A cancelled call stays open, and so does one that waits for
+        something from outside; the view tells the two apart.
         """
         agent = self.agent
         if not await self._announce(call):
@@ -191,7 +188,8 @@ class Run:
             result = call.checked(await agent.call_tool(call))
         except BaseException as error:
             result = result_of_failure(agent.conversation.state_of(call), error)
-            self.stopping |= result is not None and not isinstance(error, TaskComplete)
+            if result and not isinstance(error, TaskComplete):
+                self.stopping = True
             raise
         finally:
             if result and self.is_current and self.is_alive:
@@ -210,17 +208,17 @@ class Run:
             await self.events.join()
         return not self.stopping
 
-    async def finish(self, stop: Stop) -> Result:
-        """End the run after a Stop: `agent.finish` gets its Result, and can't continue the run."""
+    async def finish_now(self, result: Result) -> Result:
+        """End the run, whatever `agent.finish` makes of the Result."""
         try:
-            result = await self.agent.finish(stop.result) or stop.result
+            result = await self.agent.finish(result) or result
         except Stop as later:
             result = later.result
         except asyncio.CancelledError as cancel:
-            return self.fail(cancel)
+            return self.end_if_interrupted(cancel)
         return self.end(result)
 
-    def fail(self, error: BaseException) -> Result:
+    def end_if_interrupted(self, error: BaseException) -> Result:
         """End an interrupted run with a Result. Raises the error of any other run.
 
         The error is a CancelledError, or what a model raised in response to one.

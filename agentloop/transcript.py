@@ -315,10 +315,10 @@ def still_valid(records: Sequence[Record], record: Record) -> int:
     """Return how many records, from the first, still count after a new record."""
     if isinstance(record, Reset):
         return 0
-    run = record.workflow_run if isinstance(record, RunStart) else ""
-    for at, old in enumerate(records if run else ()):
-        if isinstance(old, RunStart) and old.workflow_run == run:
-            return at
+    if isinstance(record, RunStart) and record.workflow_run:
+        for at, old in enumerate(records):
+            if isinstance(old, RunStart) and old.workflow_run == record.workflow_run:
+                return at
     return len(records)
 
 
@@ -403,7 +403,7 @@ class Conversation(Fold):
     def _hold_call(self, call_id: str) -> None:
         """Keep a call from starting: an unknown entry about it may be a request for approval."""
         state = self.states.get(call_id)
-        if state and state.waits:
+        if state and state.may_start:
             Awaits(call_id).apply_to(state)
 
     def _show(self, record: Record | Message) -> None:
@@ -433,7 +433,7 @@ class Conversation(Fold):
         for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
             place = _Slot(len(self._messages), shown.id, self.states[call.id])
             self._open.append(place)
-            self._messages.append(placeholder_result(place.state))  # `messages` updates it
+            self._messages.append(shown.answer(""))  # a place, which `messages` fills
 
 
 @dataclass(slots=True)
@@ -590,7 +590,7 @@ class CallState:
         return None
 
     @property
-    def waits(self) -> bool:
+    def may_start(self) -> bool:
         """Whether the call may still start."""
         return self.status in ("pending", "awaiting_approval", "awaiting_answer", "deferred")
 
@@ -599,7 +599,7 @@ class CallState:
         """The nested calls, at any depth, that may still start."""
         waiting = list[CallState]()
         for inner in self.inner:
-            waiting += [inner] if inner.waits else inner.waiting_inside
+            waiting += [inner] if inner.may_start else inner.waiting_inside
         return waiting
 
     def end(self, result: ToolMessage) -> None:
@@ -626,7 +626,7 @@ def calls_to_resume(
     runnable: list[ToolCall] = []
     ended: list[CallState] = []
     for state in conversation.open_calls:
-        if state.waits or (state.status == "running" and state.call.name in resumable):
+        if state.may_start or (state.status == "running" and state.call.name in resumable):
             runnable.append(state.call)
         else:
             ended.append(state)
@@ -640,7 +640,7 @@ def waiting_state(conversation: Conversation, call_id: str) -> CallState:
     state = conversation.states.get(call_id)
     if state is None:
         raise ValueError(f"unknown call {call_id!r}: agent.pending lists the pending calls")
-    if not state.waits:
+    if not state.may_start:
         reason = f" ({state.result.text})" if state.status == "sealed" and state.result else ""
         raise ValueError(f"the call {call_id!r} is not pending: it is {state.status}{reason}")
     return state
@@ -670,7 +670,7 @@ def result_of_failure(state: CallState, error: BaseException) -> ToolMessage | N
         return None
     if not isinstance(error, Stop):
         return state.call.answer(describe_error(error), is_error=True)
-    if isinstance(error, TaskComplete) or not (state.waits or state.waiting_inside):
+    if isinstance(error, TaskComplete) or not (state.may_start or state.waiting_inside):
         return state.call.answer(error.text)
     return None
 

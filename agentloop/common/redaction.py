@@ -43,7 +43,7 @@ def redacted(records: Iterable[Record], redact: Callable[[Record], Record | None
     new = [REDACTED if holds_any(record, deleted) else record for record in new]
     before = Conversation(old).catch_up().states
     for state in Conversation(new).catch_up().states.values():
-        may_run = state.waits or state.result is None
+        may_run = state.may_start or state.result is None
         if may_run and not state.call.parent_id and state != before.get(state.call.id):
             new.append(closing_result(state, before.get(state.call.id)))
     return new

@@ -74,7 +74,7 @@ class SubAgentRecord(CallEntry):
         record = from_dict(self.record)
         about = conversation.states.get(self._id_here(id_of_call(record)))
         is_over = runner.result and runner.status not in ("running", "pending")
-        if is_over and not (about and about.waits):  # the calls of a deferred call still wait
+        if is_over and not (about and about.may_start):  # the calls of a deferred call still wait
             return
         runner.status = "pending"
         if isinstance(record, AssistantMessage):

@@ -304,7 +304,7 @@ class Approval(Gate):
             result = state.call.answer(decision.reason)
         elif state.status == "running" or (decision and not decision.allowed):
             result = placeholder_result(state)
-        if result and not state.waits and not undecided(state):
+        if result and not state.may_start and not undecided(state):
             text = f"{state.call.name}({asked(state).arguments}): {result.text}"
             self.add(UserMessage(f"{OUTCOME} {text}", "note", state.call.id))
 
@@ -342,7 +342,7 @@ class Approval(Gate):
                     decision = await self._ask_reviewer(asked(inner), ask.reason if ask else "")
                     record_decision(self, inner, decision)
                 state = self.conversation.state_of(state.call)
-                if state.result is None and not state.waits:
+                if state.result is None and not state.may_start:
                     self.add(record_of(state.call, placeholder_result(state)))
         elif self.defer_approval and not isinstance(self, RunsBelow):
             for state in asking:

@@ -171,7 +171,7 @@ class Caller:
         """Execute a nested call if permitted. Return its result or the run-ending exception."""
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
-            if state.waits or (tool.resumes and state.result is None):
+            if state.may_start or (tool.resumes and state.result is None):
                 ended = await capture(self.run_calls([call]))
                 if isinstance(ended, Result):
                     ended = TaskComplete(ended.text, ended.value)

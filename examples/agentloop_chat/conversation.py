@@ -175,7 +175,9 @@ class Chat:
     def tell_interrupted(self) -> None:
         """Tell the user that Enter continues an interrupted run, and with which calls."""
         if is_cut_off(self.agent):
-            waiting = [state.call for state in self.agent.conversation.open_calls if state.waits]
+            waiting = [
+                state.call for state in self.agent.conversation.open_calls if state.may_start
+            ]
             calls = " with " * bool(waiting) + "; ".join(map(described_call, waiting))
             self.note(f"The run was interrupted. Press Enter to continue{calls}.")
 
@@ -191,7 +193,11 @@ class Chat:
         """Return the name of the sub-agent that makes a call; "" for the agent's own calls."""
         for state in self.agent.conversation.states.values():
             made = state.call
-            if isinstance(made, SubAgentCall) and state.waits and call.id in (made.id, made.own.id):
+            if (
+                isinstance(made, SubAgentCall)
+                and state.may_start
+                and call.id in (made.id, made.own.id)
+            ):
                 return made.agent
         return ""
 

@@ -132,7 +132,7 @@ def test_the_state_and_the_decision_of_each_call_are_computed_from_the_log():
 def test_an_allowed_call_is_pending_until_its_start_or_another_approval_request():
     log = [TASK, asks(A), Ask("a", "why"), Decision("a", True)]
     state = states_of(log)["a"]
-    assert (state.status, state.waits) == ("pending", True)
+    assert (state.status, state.may_start) == ("pending", True)
     log += [Ask("a", "once more")]
     assert states_of(log)["a"].status == "awaiting_approval"
     assert Conversation(log).catch_up().open_calls == [states_of(log)["a"]]

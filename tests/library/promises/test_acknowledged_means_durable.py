@@ -169,7 +169,7 @@ class Scene:
         llm = ScriptedModel(lambda messages, tools: "fine")
         settings = {"session": "s", "session_dir": self.folder, "session_fsync": False}
         agent = Next(llm=llm, tools=[charge], **settings)
-        waiting = [call for call, state in agent.conversation.states.items() if state.waits]
+        waiting = [call for call, state in agent.conversation.states.items() if state.may_start]
         assert list(agent.fold(Unread).messages) == [], "opening the session delivers sent messages"
         with suppress(ValueError):
             agent.run_sync()

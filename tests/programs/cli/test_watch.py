@@ -191,13 +191,13 @@ class TestInABrowser:
         await endless.run("Go.")
         browser.show(endless.log)
         *_, note, reply, end = [lit for lit, _, _ in browser.steps()]
-        assert "run.finish(" in note
-        assert "run.finish(" in reply
-        assert "run.finish(" in end
+        assert "run.finish_now(" in note
+        assert "run.finish_now(" in reply
+        assert "run.finish_now(" in end
         stopped = Loop(llm=ScriptedModel(call("stop")), tools=[stop])
         await stopped.run("Go.")
         browser.show(stopped.log)
-        assert "run.finish(" in [lit for lit, _, _ in browser.steps()][-1]
+        assert "run.finish_now(" in [lit for lit, _, _ in browser.steps()][-1]
 
     async def test_the_view_shows_the_changes_of_a_step(self, browser):
         browser.show(await kitchen())
