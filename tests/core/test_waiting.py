@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agentloop import Agent, ScriptedModel, call, tool, waiting
-from agentloop.waiting import cancel_and_wait
+from agentloop.waiting import cancel_and_wait, gather_bounded
 
 
 async def test_a_task_that_outlives_the_wait_is_cancelled_a_second_time(caplog):
@@ -70,3 +70,13 @@ async def test_only_a_tool_that_blocks_the_event_loop_for_long_is_reported(
     await agent.query("Go.")
     assert agent.messages[2].text == "worked"
     assert ("tool work blocks" in caplog.text) == warns
+
+
+async def test_work_that_cancels_itself_is_left_out_of_the_results():
+    async def work(number):
+        if number == 1:
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+        return number
+
+    assert await gather_bounded(work, range(3), at_once=3, grace=1) == [0, 2]
