@@ -185,7 +185,6 @@ def no_true(data):
 
 BASH, WIPE, SEND = call("bash", command="ls"), call("wipe", path="tmp"), call("send")
 BUY = call("send", Subject="buy", subject="harmless")
-SEND_ALL = call("send_all", letters=[{}])
 TAKE, UPLOAD = call("take", items=["a", "b"]), call("upload", data="/////w==")
 DRAW = call("draw", shape="round", colour="blue")
 TO_RM = returns({"updatedInput": {"command": "rm x"}})

@@ -39,6 +39,11 @@ class Limited(Limits, Agent): ...
 class Boss(SubAgents, Agent): ...
 
 
+def deeper(messages, tools):
+    """Ask another agent, or answer with its answer."""
+    return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
+
+
 DEPTHS = [
     (Agent, {}, 3),
     (Boss, {"max_sub_agent_depth": 1}, 1),
@@ -208,34 +213,19 @@ class TestSubAgents:
     async def test_the_nesting_depth_is_limited_and_the_limit_is_returned_to_the_model(
         self, cls, settings, depth
     ):
-        def reply(messages, tools):
-            return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
-
-        template = cls(llm=ScriptedModel(reply), **settings)
+        template = cls(llm=ScriptedModel(deeper), **settings)
         template.tools = [as_tool(template, "ask", "Ask yourself")]
         assert f"{depth} levels" in await template.query("go")
         assert len(template.llm.requests) == 2 * (depth + 1)
 
-    async def test_the_depth_limit_of_the_first_agent_applies_to_all_nested_agents(self):
-        def reply(messages, tools):
-            return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
-
-        template = Agent(llm=ScriptedModel(reply))
-        template.tools = [as_tool(template, "ask", "Ask yourself")]
-        for depth in (1, 5):
-            loose = Boss(llm=ScriptedModel(reply), tools=template.tools, max_sub_agent_depth=4)
-            tools = [as_tool(loose, "ask", "Ask")]
-            first = Boss(llm=ScriptedModel(reply), tools=tools, max_sub_agent_depth=depth)
-            assert f"{depth} levels" in await first.query("go")
-
-    async def test_the_default_depth_limit_of_the_first_agent_applies_to_nested_agents(self):
-        def reply(messages, tools):
-            return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
-
-        below = Boss(llm=ScriptedModel(reply), max_sub_agent_depth=1)
+    @pytest.mark.parametrize(("cls", "settings", "depth"), DEPTHS)
+    async def test_the_depth_limit_of_the_first_agent_applies_to_all_nested_agents(
+        self, cls, settings, depth
+    ):
+        below = Boss(llm=ScriptedModel(deeper), max_sub_agent_depth=2)
         below.tools = [as_tool(below, "ask", "Ask yourself")]
-        first = Agent(llm=ScriptedModel(reply), tools=below.tools)
-        assert "3 levels" in await first.query("go")
+        first = cls(llm=ScriptedModel(deeper), tools=below.tools, **settings)
+        assert f"{depth} levels" in await first.query("go")
 
     async def test_an_end_without_an_answer_is_an_error_returned_to_the_model(self):
         agents = {
