@@ -5,6 +5,8 @@ import importlib
 import json
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -97,3 +99,14 @@ def test_the_example_deletes_a_text_from_a_session(tmp_path, monkeypatch):
     [path] = session_path("clean").parent.iterdir()
     assert "4111" not in path.read_text()
     assert [message.text for message in view(read_log(path))] == ["My card is ***.", "Noted."]
+
+
+def test_a_program_reads_the_entries_of_features_that_it_does_not_use():
+    program = """
+import json, sys
+from agentloop import load_record
+print(*[type(load_record(line.encode())).__name__ for line in json.loads(sys.argv[1])])
+"""
+    command = [sys.executable, "-c", program, json.dumps(EXAMPLES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [type(load_record(line)).__name__ for line in EXAMPLES]
