@@ -20,7 +20,7 @@ from tests import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-EXTRAS = ("chat", "durable", "mcp", "otel", "prices")  # features
+EXTRAS = ("chat", "durable", "fast", "mcp", "otel", "prices")  # features
 PARTS = ("core/test_structure", "core/test_log", "library/test_api", "programs/test_readme")
 
 
