@@ -125,12 +125,15 @@ def tool_tokens(tools: Iterable[Tool], model: str = "") -> int:
     """
     tokens = 0
     for tool in tools:
-        own = [fields for fields in (tool.extra or {}).values() if isinstance(fields, dict)]
-        if any(cast(JSON, fields).get("defer_loading") for fields in own):
+        if any(_is_deferred(fields) for fields in (tool.extra or {}).values()):
             continue
         schema = to_json(tool.parameters).decode()
         tokens += count_tokens(f"{tool.name}{tool.description}{schema}", model)
     return tokens
+
+
+def _is_deferred(fields: object) -> bool:
+    return isinstance(fields, dict) and bool(cast(JSON, fields).get("defer_loading"))
 
 
 def context_window(model: str) -> int | None:
