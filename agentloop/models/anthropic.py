@@ -57,7 +57,6 @@ from .wire import (
     read_citations,
     read_counts,
     rewrite_schema,
-    split_exchanges,
     stop_reason,
     system_texts,
     wire_id,
@@ -488,7 +487,6 @@ class ChatAnthropic(HTTPModel):
             # the reply after an exchange may contain results of the provider's own tools
             "messages": encode_exchanges(
                 messages,
-                split_exchanges(messages),
                 "anthropic",
                 write_anthropic_messages,
                 closed_by_reply=True,

@@ -45,7 +45,6 @@ from .wire import (
     read_citations,
     read_counts,
     rewrite_schema,
-    split_exchanges,
     stop_reason,
     system_texts,
     wire_name,
@@ -358,9 +357,8 @@ class ChatGoogle(HTTPModel):
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
         messages = from_user(messages)
-        bounds = split_exchanges(messages)
         body: JSON = {
-            "contents": encode_exchanges(messages, bounds, "google", write_google_messages),
+            "contents": encode_exchanges(messages, "google", write_google_messages),
             "generationConfig": self._config() or None,
             "tools": all_tools or None,
             "toolConfig": drop_none(tool_config) or None,

@@ -36,7 +36,6 @@ from .wire import (
     declare,
     drop_none,
     encode_exchanges,
-    split_exchanges,
 )
 
 if TYPE_CHECKING:
@@ -174,7 +173,6 @@ class ChatOpenAI(HTTPModel):
         owner = self._owner
         written = encode_exchanges(
             messages,
-            split_exchanges(messages),
             sys.intern(f"{self.api} {owner}"),  # one string for all messages
             lambda exchange: self._api.write(exchange, owner),
         )

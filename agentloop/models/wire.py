@@ -206,7 +206,6 @@ def extend_prefix(prefix: str, items: Iterable[bytes]) -> str:
 
 def encode_exchanges(
     messages: Sequence[Message],
-    bounds: Sequence[int],
     api: str,
     write: Callable[[Sequence[Message]], Sequence[JSON]],
     *,
@@ -227,7 +226,7 @@ def encode_exchanges(
         exchange, and the identity of everything before the exchange.
     """
     encoded = Encoded()
-    for start, end in pairwise(bounds):
+    for start, end in pairwise(split_exchanges(messages)):
         first, others = messages[start], messages[start + 1 : end]
         closing = messages[end] if closed_by_reply and end < len(messages) else None
         key = api, prefix, others, closing is None, getattr(closing, "raw", None)
