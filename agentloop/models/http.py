@@ -2,11 +2,10 @@
 
 Copy with: models/wire.py, vocabulary.py, errors.py, events.py and their imports.
 
-A provider is a subclass of `HTTPModel` with five methods: `headers` and `path` (the destination),
-`body` (the request), `read` (the reply), and `chunks` (an accumulator that assembles a stream into
-the input of `read`, so that streamed and complete replies result in identical messages).
-`HTTPModel` implements all other functionality. The recipe examples/recipes/azure_openai.py adds a
-provider.
+A provider is a subclass of `HTTPModel` that says five things: `headers` and `path` (where a request
+goes), `body` (the request), `read` (the reply), and `chunks` (an accumulator that puts a stream
+together into what `read` takes, so streamed and complete replies become the same message).
+`HTTPModel` does the rest. The recipe examples/recipes/azure_openai.py adds a provider.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("agentloop")
 Provider = TypeVar("Provider")
 
-MAX_RETRY_DELAY = 120.0  # seconds; longer delays fail immediately
+MAX_RETRY_DELAY = 120.0  # seconds; if the provider asks for more, the request fails at once
 LARGE_UPLOAD = 2**20  # bytes; a server that closes the connection meanwhile refuses the request
 LINGER = 1.0  # seconds to wait for the end of a stream after its last event
 KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
 MAX_IDLE = 1000  # idle connections to a server
-MAX_CONCURRENT_CONNECTS = 50  # connections to a server in the process of connecting
+MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are being made at the same time
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
-# OpenAI, Anthropic: status 429 with a permanent cause
+# OpenAI and Anthropic send status 429 for these, too, although waiting doesn't help
 QUOTA_ERRORS = "insufficient_quota|spend_limit"
 OWNERS = {  # the class for a model name, an API key or an environment variable, by its beginning
     "gpt-": "ChatOpenAI",
@@ -83,17 +82,17 @@ OWNERS = {  # the class for a model name, an API key or an environment variable,
     "GEMINI_API_KEY": "ChatGoogle",
     "GOOGLE_API_KEY": "ChatGoogle",
 }
-# identity: a few compressed kilobytes can expand to gigabytes
+# identity, because a few compressed kilobytes can become gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 USER_AGENT = {"user-agent": "agentloop"}
 # errors that a retry may solve
 RETRYABLE = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
-# raised by `HTTPModel.read` for an invalid reply
+# what `HTTPModel.read` raises for an invalid reply
 PARSE_ERRORS = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 class Secret(str):
-    """Confidential text, excluded from reprs, pickles and deep copies."""
+    """Confidential text, which reprs, pickles and deep copies leave out."""
 
     def __repr__(self) -> str:
         return "***"
@@ -104,7 +103,7 @@ class Secret(str):
 
 # ---- errors, as pure functions
 
-ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" selects the class
+ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the class
     "^2": BadResponse,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,
@@ -122,7 +121,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" selects the clas
 
 
 def error_class(status: Any, text: str) -> type[ModelError]:
-    """Return the exception class for a status or error code, and the text of the body."""
+    """Choose the class of an exception by the status or error code, and the text of the body."""
     described = f"{status} {text}"
     for pattern, kind in ERROR_PATTERNS.items():
         if re.search(pattern, described, re.IGNORECASE):
@@ -131,12 +130,12 @@ def error_class(status: Any, text: str) -> type[ModelError]:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the operating system's error that caused an exception, or the exception itself."""
+    """Find the operating system's error behind an exception; if there's none, the exception."""
     found: BaseException | None = error
     while found:
         if isinstance(found, OSError) and found.errno:
             return found
-        # an exception group, for a host name with several addresses
+        # a group of exceptions if a host name has several addresses
         several: Sequence[BaseException] = getattr(found, "exceptions", ())
         found = next(iter(several), None) or found.__cause__ or found.__context__
     return error
@@ -151,7 +150,7 @@ def _address(base_url: str, path: str) -> httpx.URL:
 
     base, _, query = base_url.partition("?")
     version = re.match("/v1[a-z]*", path)
-    if version:  # the base URL may also contain it
+    if version:  # the base URL may have it, too
         base = base.removesuffix(version[0])
     return httpx.URL(base + path).copy_merge_params(query)
 
@@ -160,12 +159,12 @@ def _address(base_url: str, path: str) -> httpx.URL:
 def _ssl_context() -> Any:
     import httpx
 
-    # takes 20 ms; a transport with an existing context takes 0.1 ms
+    # making one takes 20 ms; a transport that gets one takes 0.1 ms
     return httpx.create_ssl_context()
 
 
 def _is_direct(url: httpx.URL, no_proxy: str) -> bool:
-    """Return whether a host is reached without a proxy. NO_PROXY may also name networks."""
+    """Whether to reach a host without a proxy. NO_PROXY may also name networks."""
     from ipaddress import ip_address, ip_network
     from urllib.request import proxy_bypass
 
@@ -200,14 +199,14 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
 
 
 def _is_page(response: httpx.Response) -> bool:
-    """Return whether a server sent a web page as if it were a reply."""
+    """Whether a server sent a web page as if it were a reply."""
     return response.is_success and "text/html" in response.headers.get("content-type", "")
 
 
 def _closed_unanswered(error: BaseException) -> bool:
-    """Return whether a connection was closed before the response headers arrived.
+    """Whether the server closed the connection before it sent response headers.
 
-    The context of the exception's cause contains errors of the HTTP parser (malformed headers).
+    If it sent malformed headers, the error of the HTTP parser is the context of the cause.
     """
     import httpx
 
@@ -219,8 +218,8 @@ def _closed_unanswered(error: BaseException) -> bool:
 class ConnectionPool:
     """The connections to one server, in one event loop.
 
-    A transport serves one request at a time: httpx is slow with many requests per transport, and
-    its own pool leaks the slots of cancelled requests
+    Each transport serves one request at a time, because httpx is slow with many requests in one
+    transport, and its own pool loses the slots of cancelled requests
     (https://github.com/encode/httpcore/issues/1093).
     """
 
@@ -231,8 +230,8 @@ class ConnectionPool:
     async def send(self, request: httpx.Request) -> tuple[httpx.Response, httpx.AsyncHTTPTransport]:
         """Send a request over the newest idle connection, or over a new one.
 
-        A server may close an idle connection at the moment of its reuse. The request is then
-        repeated immediately over a new connection, provided that no response headers have arrived.
+        A server may close an idle connection just when it's used again. If no response headers have
+        arrived by then, the request is repeated at once over a new connection.
         """
         is_new = False
 
@@ -259,7 +258,7 @@ class ConnectionPool:
     async def _exchange(
         self, request: httpx.Request, transport: httpx.AsyncHTTPTransport
     ) -> tuple[httpx.Response, httpx.AsyncHTTPTransport]:
-        """Send a request over this transport, and close the transport without a response."""
+        """Send a request over this transport. Close the transport if there's no response."""
         try:
             return await transport.handle_async_request(request), transport
         except BaseException:
@@ -267,13 +266,13 @@ class ConnectionPool:
             raise
 
     def acquire(self) -> httpx.AsyncHTTPTransport:
-        """Remove the newest idle transport from the pool, and return it."""
+        """Take the newest idle transport out of the pool."""
         transport, timer = self.idle.popitem()
         timer.cancel()
         return transport
 
     async def release(self, transport: httpx.AsyncHTTPTransport) -> None:
-        """Return a transport to the pool, or close the transport if the pool is full."""
+        """Put a transport back, or close it if the pool is full."""
         if len(self.idle) >= MAX_IDLE:
             await transport.aclose()
             return
@@ -282,7 +281,7 @@ class ConnectionPool:
 
     def _expire(self, transport: httpx.AsyncHTTPTransport) -> None:
         del self.idle[transport]
-        # a reference prevents garbage collection before completion
+        # kept, because asyncio doesn't keep a task that nobody refers to
         self.closing = asyncio.create_task(transport.aclose())
 
     async def close(self) -> None:
@@ -292,14 +291,14 @@ class ConnectionPool:
 
 
 Pool = defaultdict[tuple[str, bytes], ConnectionPool]  # by scheme and host
-# Shared by all models. Garbage collection of a pool per model could leave its connections open.
+# Shared by all models: if each had a pool, deleting a model would leave its connections open.
 _pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[Pool, None]] = {}
 
 
 async def _keep_pool() -> AsyncGenerator[Pool, None]:
-    """Yield the pools of one event loop, and close their connections at the end of the loop.
+    """Yield the pools of one event loop, and close their connections when the loop ends.
 
-    Event loops close their open async generators before ending.
+    It's a generator because an event loop closes its async generators before it ends.
     """
     pool = Pool(ConnectionPool)
     try:
@@ -312,11 +311,11 @@ async def _keep_pool() -> AsyncGenerator[Pool, None]:
 
 
 async def _pool() -> Pool:
-    """Return the connection pools of this event loop."""
+    """The connection pools of this event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _pools:
         for other in [*_pools]:
-            if other.is_closed():  # without closing its generators
+            if other.is_closed():  # it ended without closing its generators
                 _pools.pop(other, None)
     return await anext(_pools.setdefault(loop, _keep_pool()))
 
@@ -327,13 +326,13 @@ ENDPOINT = r"/(chat/completions|completions|responses|messages|[^/]+:\w*[gG]ener
 
 
 def owner(text: str) -> str:
-    """Return the name of the class for a model name, an API key or an environment variable."""
+    """The class for a model name, an API key or an environment variable; "" if unknown."""
     return next((name for start, name in OWNERS.items() if text.startswith(start)), "")
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def chat_model(cls: type[Provider]) -> type[Provider]:
-    """Convert a provider's class to a dataclass. Its TypeErrors name a remedy."""
+    """Make a provider's class a dataclass whose TypeErrors say what to write."""
     made: Any = dataclass(repr=False, eq=False, kw_only=True)(cls)
     set_fields: Callable[..., None] = made.__init__
     known = inspect.signature(set_fields).parameters
@@ -354,34 +353,35 @@ def chat_model(cls: type[Provider]) -> type[Provider]:
 
 @dataclass(repr=False, eq=False)
 class HTTPModel(Advised, ABC):
-    """The common functionality of all providers. Parameters that are None are not sent.
+    """What all providers have in common. Settings that are None aren't sent.
 
-    A provider's class defines `headers`, `path`, `body`, `read` and `chunks`, and the sources of
-    the API key and the address: `key_variables`, `url_variable`, `default_url`.
+    A provider's class defines `headers`, `path`, `body`, `read` and `chunks`, and where the API key
+    and the address come from: `key_variables`, `url_variable`, `default_url`.
 
-    The extra `fast` installs sniffio, which reduces the CPU time of a request by up to 40 %.
-    httpcore 1.0 searches for this optional package several times per request. Source:
+    The extra `fast` installs sniffio, which saves a sixth of a model call's CPU time: httpcore 1.0
+    looks for this package several times in each request. Source:
     https://github.com/encode/httpcore/pull/1103
 
-    client: a custom `httpx.AsyncClient`, which is used unchanged and never closed. By default,
-        connections are opened on demand and use the proxies of the environment, except to loopback
-        addresses; patches of `httpx.AsyncClient` do not affect these connections.
-    dump: a function that receives the bodies of all requests and responses, without the API key.
-    provider_tools: the provider's own tools, such as web search, in the format of its API, sent in
-        addition to the agent's tools.
+    client: an `httpx.AsyncClient` of your own, which is used as it is and never closed. By default,
+        connections are made when they're needed, and use the proxies of the environment, except to
+        loopback addresses. Patches of `httpx.AsyncClient` have no effect on them.
+    dump: a function that gets the body of each request and response, without the API key.
+    extra: additional fields of the request, such as {"service_tier": "flex"}.
+    provider_tools: the provider's own tools, such as web search, in the format of its API. They're
+        sent after the agent's tools.
     """
 
     model: str
     _: KW_ONLY
     api_key: str | None = None
     base_url: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=JSON)  # additional fields of the request
+    extra: Mapping[str, Any] = field(default_factory=JSON)
     provider_tools: Sequence[JSON] = ()
     output_schema: JSON | None = None  # of a JSON answer
-    max_retries: int = 4  # additional attempts after the first
+    max_retries: int = 4  # attempts after the first
     timeout: float | None = 3600.0  # seconds for all attempts
     connect_timeout: float = 5.0
-    read_timeout: float = 600.0  # seconds without receiving data
+    read_timeout: float = 600.0  # seconds in which no data arrives
     max_response_bytes: int = 64 * 2**20
     client: httpx.AsyncClient | None = None
     dump: Callable[[str, str], None] | None = None
@@ -410,7 +410,7 @@ class HTTPModel(Advised, ABC):
                 "the address before it, such as 'https://example.com/v1'"
             )
         if not re.fullmatch("[!-~]*", self.api_key):
-            # httpx would reject the header, and include the key in the exception
+            # httpx would refuse the header with an exception that contains the key
             raise ValueError(
                 f"{self!r}: api_key contains a space, a line break or a non-ASCII character"
             )
@@ -427,7 +427,7 @@ class HTTPModel(Advised, ABC):
             self._check_provider()
 
     def _check_provider(self) -> None:
-        """Raise ValueError without an API key, or for another provider's model or API key."""
+        """Raise ValueError if the model or the API key is another provider's, or there's no key."""
         classes = [cls.__name__ for cls in type(self).__mro__]
         for setting, value in ("model", self.model), ("api_key", self.api_key or ""):
             if (other := owner(value)) and other not in classes:
@@ -444,7 +444,7 @@ class HTTPModel(Advised, ABC):
         return f"{type(self).__name__}({self.model!r})"
 
     def with_output(self, schema: JSON) -> Self | None:
-        """Return a copy with structured output by this schema, or None if unsupported."""
+        """Return a copy that answers with JSON of this schema; None if the API can't do that."""
         twin = copy.copy(self)
         twin.output_schema = schema
         return twin
@@ -453,11 +453,11 @@ class HTTPModel(Advised, ABC):
 
     @abstractmethod
     def headers(self) -> dict[str, str]:
-        """Return the provider's own headers, including the API key."""
+        """The provider's own headers, with the API key."""
 
     @abstractmethod
     def path(self, stream: bool) -> str:
-        """Return the path of the endpoint, relative to the base URL."""
+        """The path of the endpoint behind the base URL."""
 
     @abstractmethod
     def body(
@@ -467,14 +467,14 @@ class HTTPModel(Advised, ABC):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        """Return the request body, in which values may be `Encoded`.
+        """The body of a request, in which values may be `Encoded`: see `request_body` for bytes.
 
-        Raises BadRequest for an unsupported part.
+        Raises BadRequest for a part that the API doesn't support.
         """
 
     @abstractmethod
     def read(self, data: JSON) -> AssistantMessage:
-        """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
+        """Convert a reply to a message. Raises one of PARSE_ERRORS if the reply is invalid."""
 
     def bound(self, reply: AssistantMessage, body: JSON) -> AssistantMessage:
         """The reply, with what later requests must know about the request that produced it."""
@@ -483,20 +483,20 @@ class HTTPModel(Advised, ABC):
     # ---- errors
 
     def _hide(self, text: str) -> str:
-        """Hide the API key in a text. Keys of up to five characters are placeholders ("none")."""
+        """Hide the API key in a text. Up to five characters are a placeholder, such as "none"."""
         key = self.api_key or ""
         if len(key) <= 5:
             return text
         return text.replace(key, "***")
 
     def _error(self, response: httpx.Response, text: str, error_code: Any = None) -> ModelError:
-        """Return the exception for a response, by its status or the error code in a 200 response.
+        """The exception for a response, by its status, or by the error code if the status is 200.
 
         OpenAI, OpenRouter and Google send the error code as "code", Anthropic as "type".
         """
         headers = response.headers
         shown = self._hide(" ".join(text.split()))[:500]
-        # respected by the official clients of OpenAI and Anthropic
+        # the clients of OpenAI and Anthropic obey this header
         should_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
         if re.search(QUOTA_ERRORS, shown):
             should_retry = False
@@ -530,7 +530,7 @@ class HTTPModel(Advised, ABC):
     # ---- one attempt: build, send, receive; after a failure, note the cost, and translate
 
     def _build_request(self, content: bytes, stream: bool) -> httpx.Request:
-        """Return the HTTP request. Credentials in the address become a header."""
+        """Build the HTTP request. Credentials in the address become a header."""
         import httpx
 
         url = _address(str(self.base_url), self.path(stream))
@@ -541,7 +541,7 @@ class HTTPModel(Advised, ABC):
             "POST",
             url.copy_with(userinfo=b"") if url.userinfo else url,  # httpx would log the credentials
             content=content,
-            # self.headers() is not assigned, because tracebacks may include local variables
+            # self.headers() has no name here, because tracebacks may show local variables
             headers=common | self.headers(),
             extensions={"timeout": timeouts | {"connect": self.connect_timeout}},
         )
@@ -550,7 +550,7 @@ class HTTPModel(Advised, ABC):
         return request
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
-        """Parse a body, or the data of an event. Raises ModelError for a reported error."""
+        """Parse a body, or the data of an event. Raises ModelError if it reports an error."""
         data = as_dict(load_json(content))
         # the latter in an event with a failed response
         error = data.get("error") or as_dict(data.get("response")).get("error")
@@ -571,7 +571,7 @@ class HTTPModel(Advised, ABC):
                 parts.add(self._parse(response, data))
 
     async def _receive(self, response: httpx.Response, parts: Accumulator) -> JSON:
-        """Receive the body and return the reply, assembled from a stream if necessary."""
+        """Receive the body. Returns the reply, also if it arrived as a stream."""
         import httpx
 
         parser = EventParser()
@@ -582,7 +582,7 @@ class HTTPModel(Advised, ABC):
             async with deadline:
                 async for piece in response.aiter_bytes():
                     if may_stream and not parts.body:
-                        # some servers label a stream as JSON, others do not support streaming
+                        # some servers label a stream as JSON, and others can't stream
                         streamed = not piece.lstrip().startswith((b"{", b"["))
                     parts.body += piece
                     if len(parts.body) > self.max_response_bytes:
@@ -590,10 +590,10 @@ class HTTPModel(Advised, ABC):
                     if streamed:
                         self._add_events(response, parts, parser.feed(piece))
                     if parts.complete and not deadline.when():
-                        # Continue reading briefly, for the usage and for reusing the connection:
-                        # some servers keep the stream open.
+                        # Read on for a moment, to get the usage and to use the connection again.
+                        # Not forever, because some servers keep the stream open.
                         deadline.reschedule(asyncio.get_running_loop().time() + LINGER)
-                # the last event may lack the terminating blank line
+                # the blank line after the last event may be missing
                 self._add_events(response, parts, parser.feed(b"\n\n"))
         except (httpx.HTTPError, TimeoutError, ValueError):
             if not parts.complete:
@@ -634,10 +634,10 @@ class HTTPModel(Advised, ABC):
         response: httpx.Response | None,
         parts: Accumulator,
     ) -> ModelError | None:
-        """Convert an exception of a library to a ModelError; None for other exceptions."""
+        """Convert an exception of httpx or of a parser to a ModelError; None for others."""
         import httpx
 
-        # raised by an event hook of a custom client
+        # an event hook of an own client may have raised the error
         response = getattr(error, "response", response)
         if response is not None and isinstance(error, (httpx.HTTPStatusError, *PARSE_ERRORS)):
             label = response.headers.get("content-type", "no content type")
@@ -691,7 +691,7 @@ class HTTPModel(Advised, ABC):
                 return storable(self.read(await self._receive(response, parts)))
         except BaseException as error:
             if transport and not isinstance(error, Exception):
-                await transport.aclose()  # connections of cancelled requests are not reused
+                await transport.aclose()  # a cancelled request may still be on its way
             attempts += self._billed(error, response, parts)
             known = self._translate(error, request, response, parts)
             if known:
@@ -719,7 +719,7 @@ class HTTPModel(Advised, ABC):
         return encode_body(merge(self.body(messages, tools, tool_choice, stream), self.extra))
 
     def _wait(self, error: ModelError, attempt: int) -> float | None:
-        """Return the seconds to wait before another attempt, or None without another attempt."""
+        """The seconds to wait before the next attempt; None if there's no other attempt."""
         may_retry = error.should_retry
         if may_retry is None:
             may_retry = isinstance(error, RETRYABLE)
@@ -736,9 +736,10 @@ class HTTPModel(Advised, ABC):
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        """Send a request to the model, streamed with `on_delta`. Raises ModelError.
+        """Send a request to the model, and stream the reply if there's an `on_delta`.
 
-        The reply, or the exception, has the failed attempts that may be billed as `attempts`.
+        Raises ModelError. The `attempts` of the reply, or of the exception, are the failed attempts
+        that may be billed.
         """
         body = self.body(messages, tools, tool_choice, bool(on_delta))
         content = encode_body(merge(body, self.extra))
@@ -777,9 +778,7 @@ class HTTPModel(Advised, ABC):
     # ---- connections
 
     async def aclose(self) -> None:
-        """Close the idle connections of this event loop. The end of the event loop closes them,
-        too.
-        """
+        """Close the idle connections of this event loop, which closes them itself when it ends."""
         for server in [*(await _pool()).values()]:
             await server.close()
 
