@@ -1,10 +1,10 @@
 """Problem: a program needs an answer from a chat model.
 
-The program sends a list of messages and receives one message. The model keeps no state between
-requests and sees only the list. Therefore the program must include all necessary information.
+You send a list of messages and get one message back. The model remembers nothing between requests:
+it sees this list, so your program has to put everything into it that the model needs.
 
-The model below is a script, because the lessons run offline. A real model exchanges the same
-dictionaries over HTTP, in the format Chat Completions.
+The model below is a script, because the lessons run offline. You'd send the same dictionaries to a
+real model, over HTTP, in the format called Chat Completions.
 
 Task: ask a second question in the same conversation, and print all four messages. The roles are
 user, assistant, user, assistant.
@@ -39,5 +39,5 @@ def run(question):
 if __name__ == "__main__":
     for message in run(f"There are {stock('eggs')} eggs. Are they enough for 20 pancakes?"):
         print(json.dumps(message))
-    print("Notice: the model received a list and returned one message.")
-    print("Notice: the program had to guess that the model needs the number of eggs.")
+    print("Notice: the model got a list and returned one message.")
+    print("Notice: the program had to guess that the model would need the number of eggs.")

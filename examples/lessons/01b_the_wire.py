@@ -1,17 +1,17 @@
-"""Problem: the model of lesson 1 was a function. A real model is a server behind HTTP.
+"""Problem: the model of lesson 1 was a function. A real model is a server that you reach over HTTP.
 
-The exchange is an HTTP request and a reply. The request contains the list as JSON, the name of the
-model, and an API key in a header. The reply contains a message as JSON, and token counts.
+You send a request and get a reply. The request has the list as JSON, the name of the model, and
+your API key in a header. The reply has one message as JSON, and the number of tokens.
 
-The lesson runs offline: a local server simulates the provider. To use a real provider:
+The lesson runs offline: a server in this program stands in for the provider. To use a real one:
 
     export OPENAI_BASE_URL=https://api.openai.com/v1 OPENAI_API_KEY=...
     python examples/lessons/01b_the_wire.py
 
-OPENAI_MODEL selects another model; local servers (llama.cpp, Ollama, vLLM) require the variable.
+OPENAI_MODEL chooses another model; local servers (llama.cpp, Ollama, vLLM) need it.
 
 Task: let the server accept one key only, send a different key, and print the error: `401: there is
-no such key`. (`urllib` raises an HTTPError, which can be read like a reply.)
+no such key`. (`urllib` raises an HTTPError, which you can read like a reply.)
 """
 
 import json
@@ -29,7 +29,7 @@ ANSWER = {
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Simulates a provider: returns the same answer to every request."""
+    """Stands in for a provider: every request gets the same answer."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -42,7 +42,7 @@ class Provider(BaseHTTPRequestHandler):
 
 
 def stand_in():
-    """Start a server for a single request. Return the address."""
+    """Start a server that answers one request, and return its address."""
 
     def serve():
         with server:
@@ -55,7 +55,7 @@ def stand_in():
 
 
 def ask(messages):
-    """Send the messages to a server. Return the reply, as `model` did."""
+    """Send the messages to a server, and return its reply, as `model` did."""
     url = os.environ.get("OPENAI_BASE_URL") or stand_in()
     key = os.environ.get("OPENAI_API_KEY") or "no-key"
     name = os.environ.get("OPENAI_MODEL") or "gpt-5-mini"
@@ -73,4 +73,4 @@ def ask(messages):
 if __name__ == "__main__":
     question = "There are 12 eggs. Are they enough for 20 pancakes?"
     print(ask([{"role": "user", "content": question}])["content"])
-    print("Notice: the server keeps no state, so the next request repeats the whole list.")
+    print("Notice: the server remembers nothing, so the next request repeats the whole list.")

@@ -1,8 +1,8 @@
-"""Problem: a program cannot know in advance which information the model needs.
+"""Problem: a program can't know in advance what the model will need.
 
-Therefore the model may request information. Instead of an answer, the model sends a call: the name
-of a function, with arguments as JSON text. The program executes the function, appends the result,
-and calls the model again. A real model also receives descriptions of the functions (lesson 6).
+So let the model ask. Instead of an answer, it sends a call: the name of a function, and arguments
+as JSON text. The program runs the function, appends the result, and calls the model again. A real
+model also gets descriptions of the functions (lesson 6).
 
 Task: let the model request the flour as well before it answers, without changing `run`. The tool
 messages are 12, then 900.
@@ -53,5 +53,5 @@ def run(question):
 if __name__ == "__main__":
     for message in run("Are there enough eggs for 20 pancakes?"):
         print(json.dumps(message))
-    print("Notice: the result follows its call and carries the id of the call.")
-    print("Notice: the loop ends with the first reply that contains no calls.")
+    print("Notice: the result follows its call, and carries the id of the call.")
+    print("Notice: the loop ends with the first reply that has no calls.")

@@ -1,11 +1,11 @@
-"""Problem: one function is not enough, and functions fail.
+"""Problem: one function isn't enough, and functions fail.
 
-A dictionary maps the name in the call to the function. An exception becomes the text of the result:
-the model reads the error and can correct the call. An uncaught exception would end the
-conversation.
+A dictionary has the function for each name that a call may have. An exception becomes the text of
+the result: the model reads the error and can correct its call. If the program didn't catch it, the
+exception would end the conversation.
 
-Task: let the error of `stock` list the available items, so that the model need not guess. The
-result is `LookupError: there is no egg; there are flour, eggs`.
+Task: let the error of `stock` list the available items, so that the model doesn't have to guess.
+The result is `LookupError: there is no egg; there are flour, eggs`.
 """
 
 import json
@@ -66,5 +66,5 @@ def run(question):
 if __name__ == "__main__":
     for message in run("Are there enough eggs for 20 pancakes?"):
         print(json.dumps(message))
-    print("Notice: the model read KeyError: 'egg' and repeated the call with 'eggs'.")
+    print("Notice: the model read KeyError: 'egg' and tried again with 'eggs'.")
     print("Notice: both calls of a reply have a result, in the order of the calls.")

@@ -1,10 +1,10 @@
-"""Problem: a model may keep calling tools forever, and every turn costs time and money.
+"""Problem: a model may call tools forever, and every turn costs time and money.
 
-Therefore the loop has a limit. At the limit, a message asks the model for a last reply: a report
-with the results and the open points. A report is more useful than an exception.
+So the loop gets a limit. When it's reached, a message asks the model for one more reply: what it
+has found out, and what is still open. That's more useful than an exception.
 
-Task: let `run` also return the reason for its end, "completed" or "max_iterations", for limits of 3
-and 4: `limit 3: max_iterations, after 10 messages`, `limit 4: completed, after 9 messages`.
+Task: let `run` also return why it ended, "completed" or "max_iterations", for limits of 3 and 4:
+`limit 3: max_iterations, after 10 messages`, `limit 4: completed, after 9 messages`.
 """
 
 import json
@@ -71,4 +71,4 @@ if __name__ == "__main__":
     for message in run("Are there enough eggs for 20 pancakes?"):
         print(json.dumps(message))
     print("Notice: a `for` instead of a `while`. An agent is a for-loop.")
-    print("Notice: the last reply reports the result and the missing information.")
+    print("Notice: the last reply says what was found, and what is missing.")

@@ -1,16 +1,16 @@
-"""Problem: the loop of lesson 4 used a script. Does it work with a real model?
+"""Problem: the loop of lesson 4 ran with a script. Does it work with a real model?
 
-Yes, unchanged. Only `model` is different: it sends the request of lesson 1b, extended by the
-descriptions of the functions. The result is a complete agent without third-party packages:
+Yes, unchanged. Only `model` is different: it sends the request of lesson 1b, and with it the
+descriptions of the functions. This is a complete agent, without third-party packages:
 
     export OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3  # or another server
     python examples/lessons/04b_on_a_real_model.py
 
-Without a server, you play the model. The program prints the message that the model would receive,
-and you type a reply: an answer, or a call, which starts with `stock`, for example `stock {"item":
-"eggs"}`. (Without keyboard input, a script replies.)
+If you have no server, you play the model. The program prints the message that the model would get,
+and you type a reply: an answer, or a call that starts with `stock`, such as `stock {"item":
+"eggs"}`. (If there's no keyboard, a script replies.)
 
-Task: play the model. Request an item that does not exist, read the error, and request the flour and
+Task: play the model. Request an item that doesn't exist, read the error, and request the flour and
 the eggs. Answer with both numbers, 900 and 12. Then store your replies in TYPED.
 """
 
@@ -34,7 +34,7 @@ STOCK = {"name": "stock", "description": stock.__doc__, "parameters": ITEM}
 
 
 def model(messages):
-    """Request the reply from a server, or from the user at the keyboard."""
+    """Get the reply from a server, or from you at the keyboard."""
     url, name = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_MODEL", "gpt-5-mini")
     if not url:
         return play(messages)
@@ -47,7 +47,7 @@ def model(messages):
 
 
 def play(messages):
-    """Let the user play the model."""
+    """Print what the model would get, and return what you type as its reply."""
     print(f"You receive {len(messages)} messages. The last one: {json.dumps(messages[-1])}")
     try:
         typed = input("Your reply (a call starts with: stock): ")
@@ -82,4 +82,4 @@ def run(question, limit=3):
 
 if __name__ == "__main__":
     print("The answer:", run("Are there enough eggs for 20 pancakes?", limit=10)[-1]["content"])
-    print("Notice: the loop cannot distinguish you from a model.")
+    print("Notice: the loop can't tell you from a model.")

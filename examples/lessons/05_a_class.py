@@ -1,14 +1,14 @@
-"""Problem: changing one step of the loop requires changing the function that contains the loop.
+"""Problem: to change one step of the loop, you have to change the function that contains the loop.
 
-Therefore the loop becomes a class, and every step becomes a method. A modification is a mixin: a
-subclass that overrides a method and calls `super()`. `Verbose` below prints every call.
+So the loop becomes a class, and each step a method. A change is then a mixin: a subclass that
+overrides a method and calls `super()`. `Verbose` below prints every call.
 
-The methods have the same names in nano.py and in agentloop, whose documentation calls the methods
-seams: `context` returns the messages for the model, `toolset` the available tools, `record` appends
-to the log.
+The methods have the same names in nano.py and in agentloop, which calls them seams: `context`
+returns the messages for the model, `toolset` the tools that it may call, and `record` appends to
+the log.
 
 Task: write a mixin `Polite` that answers calls of `recipe` itself. The result is `ask the cook
-first`; other calls behave as before. (`class Both(Verbose, Polite): pass` combines two mixins.)
+first`; other calls work as before. (`class Both(Verbose, Polite): pass` combines two mixins.)
 """
 
 import json
@@ -110,5 +110,7 @@ if __name__ == "__main__":
     agent.run("Are there enough eggs for 20 pancakes?")
     for message in agent.log:
         print(json.dumps(message))
-    print("Notice: the messages are the same as in lesson 4; `run` is that loop, with named steps.")
-    print("Notice: `Verbose` has five lines and required no change to the loop.")
+    print(
+        "Notice: the messages are those of lesson 4; `run` is its loop, with names for the steps."
+    )
+    print("Notice: `Verbose` has five lines, and the loop didn't change.")

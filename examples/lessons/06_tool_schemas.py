@@ -1,12 +1,12 @@
-"""Problem: the model needs a description of the functions, and its arguments may be wrong.
+"""Problem: the model has to know the functions, and the arguments that it sends may be wrong.
 
-From the signature and docstring of a function, `@tool` derives a JSON schema for the model and a
-validator for the arguments; pydantic provides both. Scripted models ignore the schema; lesson 4b
-sent a schema as `tools`, and lesson 6c includes the tools in its Request. Invalid arguments never
-reach the function: the result contains the validation error, and the loop continues.
+`@tool` reads the signature and the docstring of a function, and makes two things of them: a JSON
+schema for the model, and a check of the arguments; pydantic does both. Scripted models ignore the
+schema; lesson 4b sent one as `tools`, and lesson 6c puts the tools into its Request. Invalid
+arguments never reach the function: the error becomes the result, and the loop goes on.
 
-The loop is the loop of lesson 5. Two methods differ: `toolset` returns tools, and `call_tool` finds
-the tool by name and validates the arguments with the tool.
+The loop is that of lesson 5. Only `call_tool` is different: `toolset` now returns a list of tools,
+in which it finds the tool by name, and the tool checks the arguments.
 
 Task: let one call request several items, `items: list[str]`, and let the model send a single text.
 The result is `Input should be a valid array`. Then the model sends a list and gets both numbers.

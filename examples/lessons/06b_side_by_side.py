@@ -1,10 +1,10 @@
-"""Problem: calls wait for each other, and a cancelled run leaves a call without a result.
+"""Problem: calls wait for each other, and a cancelled run leaves a call that has no result.
 
-Providers reject lists that contain a call without a result. Therefore the loop becomes async, and
-two methods change: `call_tools` runs the calls of a turn concurrently and records results
-immediately; `context` returns a *view* of the log, in which every call is followed by a result or
-by a placeholder with the state of the call. The remaining methods only gain `async` and `await`. A
-`def` tool would still block concurrent calls: nano.py runs `def` tools in threads.
+Providers reject a list with such a call. So the loop becomes async, and two of its methods change:
+`call_tools` runs the calls of a turn at the same time, and records each result at once; `context`
+returns a *view* of the log, in which every call is followed by its result, or by a placeholder
+which says that the call was interrupted. The other methods only gain `async` and `await`. A `def`
+tool would still hold up the other calls: nano.py runs `def` tools in threads.
 
 Task: let the placeholder name its call: `stock {"item": "flour"} was interrupted`.
 """
@@ -160,5 +160,5 @@ if __name__ == "__main__":
     print("-- the view")
     for message in view(log):
         print(message["role"], message["content"] or "calls")
-    print("Notice: the call for the eggs did not wait for the call for the flour.")
-    print("Notice: only the view contains a result for the flour, so that requests stay valid.")
+    print("Notice: the call for the eggs didn't wait for the call for the flour.")
+    print("Notice: only the view has a result for the flour, so that requests stay valid.")

@@ -1,13 +1,13 @@
-"""Problem: a reply may be incomplete, ids may repeat, and a tool cannot end the run.
+"""Problem: a reply may be incomplete, ids may repeat, and a tool can't end the run.
 
-Therefore `well_formed` repairs replies before recording, and the loop assigns the ids. `Stop` ends
-a run from anywhere; a done tool raises the subclass `TaskComplete`. `run` returns a Result with the
-stop reason. Settings become class attributes, which subclasses can override.
+So `well_formed` repairs a reply before it's recorded, and the loop gives every call an id of its
+own. `Stop` ends a run from anywhere; a done tool raises its subclass `TaskComplete`. `run` returns
+a Result that says why it ended. Settings become class attributes, which subclasses can override.
 
-The lesson contains nano.py without mixins, dependencies, timeouts, cancellation and HTTP. `execute`
-and `call_tools` do more in nano.py: in this lesson, a `def` tool blocks concurrent calls. Settings,
-`finish` and `nudge` exist for mixins and can be skipped at first. watch_the_loop.html displays the
-loop of agentloop.
+This is nano.py without mixins, dependencies, timeouts, cancellation and HTTP. `execute` and
+`call_tools` do more in nano.py: here, a `def` tool holds up the other calls. Settings, `finish` and
+`nudge` are there for mixins, so you can skip them at first. watch_the_loop.html shows the loop of
+agentloop.
 
 Task: write a mixin `Limited` that counts the calls of an agent and raises `Stop("limit:calls",
 "enough")` from the second call on. Print the stop reason and the results: 900, enough, enough.
@@ -276,4 +276,4 @@ if __name__ == "__main__":
     for message in agent.messages:
         print(message["role"], message["content"])
     print("Notice: the eggs were found first, but the result for the flour comes first.")
-    print("Notice: nano.py adds the missing parts and has 450 lines.")
+    print("Notice: nano.py adds what is missing, and has 450 lines.")

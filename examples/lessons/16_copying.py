@@ -1,12 +1,11 @@
-"""Problem: the library almost meets your requirements, and the missing change is inside the
-library.
+"""Problem: the library does almost what you need, and what you'd change is inside the library.
 
-The solution is a copy. `examples/nano.py` contains the complete idea in one file: loop, tools,
-schemas, a done tool, compaction, a model over HTTP. Copy the file into your project and modify the
-copy; the lesson copies nano.py, prints the loop, and runs a program without the library.
+So copy it. `examples/nano.py` is the whole idea in one file: loop, tools, schemas, a done tool,
+compaction, a model over HTTP. Copy the file into your project and change it; this lesson copies
+nano.py, prints its loop, and runs a program that doesn't import the library.
 
-For more features, `agentloop bundle` writes selected components into one file, next to an unchanged
-copy. `--upgrade` merges a newer version into your changes.
+If you need more, `agentloop bundle` writes the parts that you choose into one file, and beside it a
+copy that you leave unchanged. `--upgrade` merges a newer version into your changes.
 
 Task: bundle `session` too, add a class of your own to the file, and run it twice. The output is `0
 messages so far`, then `2 messages so far`. How many lines of the file are missing in the unchanged
@@ -56,5 +55,5 @@ if __name__ == "__main__":
         print("$ agentloop bundle agent session scripted -o more.py")
         bundle = ["-m", "agentloop", "bundle", "agent", "session", "scripted", "-o", "more.py"]
         print(python(*bundle, folder=folder))
-    print("Notice: the loop above is in your own file; its `for` is the one of lesson 4.")
-    print("Notice: a bundle contains the library's own files; nano.py is written for reading.")
+    print("Notice: the loop above is in your own file; its `for` is that of lesson 4.")
+    print("Notice: a bundle has the library's own files; nano.py was written to be read.")

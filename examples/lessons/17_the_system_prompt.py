@@ -1,14 +1,14 @@
-"""Problem: the model does not know its role, its user, and its restrictions.
+"""Problem: the model doesn't know who it is, whom it helps, and what it mustn't do.
 
-`system_prompt` provides the information. The prompt is sent first in every request and is never
-part of the log, so another prompt can be tested on the same conversation. A good prompt states the
-role, the task, the format of an answer, the stopping conditions and the limits of the task: in
-short sentences, with reasons for the rules.
+You tell it in `system_prompt`, which comes first in every request and is never in the log, so you
+can try another prompt on the same conversation. A good prompt states the role, the task, the format
+of an answer, when to stop, and what isn't part of the task: in short sentences, and each rule with
+its reason.
 
-Variable data does not belong in the system prompt, the prefix of every request. Providers cache
-identical prefixes: if the prompt contains the time, the complete request is billed again.
+What changes doesn't belong there. The system prompt is the beginning of every request, and
+providers cache equal beginnings: if it contains the time, you pay for the whole request again.
 
-Task: let the model know the time of each question, without any token being billed again. Print the
+Task: tell the model the time of each question, without any token being billed again. Print the
 messages, and `0 tokens are billed again`. Hint: `agent.add_note(text)` appends a hidden message.
 """
 

@@ -1,11 +1,11 @@
 """Problem: the agent seems to answer well. Is the new prompt better?
 
-A test set answers the question: questions with known answers, a function for verification, and a
-score. Ten cases are enough to start with; reported mistakes become cases. Always read the failures.
+Measure it: ask questions whose answers you know, and count the right replies. Ten cases are enough
+to start with; each mistake that somebody reports becomes another. Always read the failures.
 
-A score requires a real model, costs money and varies from run to run. Regressions need a free test:
-save the messages of a run, and replay the run with the replies of the model as a script. The replay
-reports the messages of the program that have changed.
+A score needs a real model, costs money, and varies from run to run. To see what a change of your
+program breaks, save the messages of a run and replay it, with the model's replies as a script:
+that's free, and lists the messages which have changed.
 
 Task: count an answer as right only if the model has called `stock` for it. The scores of the two
 prompts are then `0 of 10` and `10 of 10`.
@@ -30,7 +30,7 @@ def stock(item: str) -> int:
 
 
 def model(messages, tools):
-    """Simulate a model: call `stock` only if instructed, otherwise guess."""
+    """Simulate a model that calls `stock` only if it's told to, and guesses otherwise."""
     system, *_, last = messages
     (pancakes,) = re.findall(r"\d+", next(m.text for m in reversed(messages) if "?" in m.text))
     if "Look up" in system.text and last.text.endswith("?"):
@@ -40,7 +40,7 @@ def model(messages, tools):
 
 
 def score(template):
-    """Return the failed cases. Every case runs in a separate conversation."""
+    """Return the failed cases. Each case runs in a conversation of its own."""
     wrong = []
     for question, enough in CASES.items():
         answer = template.fork().run_sync(question).text
@@ -54,13 +54,13 @@ def agent(llm, prompt):
 
 
 def play(llm, prompt, question):
-    """Run a case. Return the complete conversation, with system prompt and answer."""
+    """Run a case, and return the whole conversation, with system prompt and answer."""
     answer = agent(llm, prompt).run_sync(question).text
     return [*llm.requests[-1].messages, AssistantMessage(answer)]
 
 
 def replay(file, prompt, question):
-    """Replay a case with the model's replies from a file. Return the changed messages."""
+    """Replay a case with the model's replies from a file, and return what has changed."""
     before = [load_record(line) for line in file.read_bytes().splitlines()]
     replies = [message for message in before if isinstance(message, AssistantMessage)]
     now = play(ScriptedModel(*replies), prompt, question)
@@ -77,4 +77,4 @@ if __name__ == "__main__":
         file.write_bytes(b"\n".join(map(dump_record, first)))
         print("replayed:", replay(file, CAREFUL, question))
         print("replayed with the other prompt:", replay(file, SHORT, question))
-    print("Notice: the score compares prompts. The replay detects changes.")
+    print("Notice: the score compares prompts. The replay shows what has changed.")

@@ -1,4 +1,6 @@
-"""Task: let the error of `stock` list the available items, so that the model need not guess."""
+"""Task: let the error of `stock` list the available items, so that the model doesn't have to
+guess.
+"""
 
 import json
 

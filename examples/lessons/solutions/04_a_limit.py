@@ -1,5 +1,6 @@
-"""Task: let `run` also return the reason for its end, "completed" or "max_iterations", for limits
-of 3 and 4."""
+"""Task: let `run` also return why it ended, "completed" or "max_iterations", for limits of
+3 and 4.
+"""
 
 import json
 

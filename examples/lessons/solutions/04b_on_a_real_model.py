@@ -25,7 +25,7 @@ STOCK = {"name": "stock", "description": stock.__doc__, "parameters": ITEM}
 
 
 def model(messages):
-    """Request the reply from a server, or from the user at the keyboard."""
+    """Get the reply from a server, or from you at the keyboard."""
     url, name = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_MODEL", "gpt-5-mini")
     if not url:
         return play(messages)
@@ -38,7 +38,7 @@ def model(messages):
 
 
 def play(messages):
-    """Let the user play the model."""
+    """Print what the model would get, and return what you type as its reply."""
     print(f"You receive {len(messages)} messages. The last one: {json.dumps(messages[-1])}")
     try:
         typed = input("Your reply (a call starts with: stock): ")
@@ -73,4 +73,4 @@ def run(question, limit=3):
 
 if __name__ == "__main__":
     print("The answer:", run("Are there enough eggs for 20 pancakes?", limit=10)[-1]["content"])
-    print("Notice: the loop cannot distinguish you from a model.")
+    print("Notice: the loop can't tell you from a model.")

@@ -1,4 +1,4 @@
-"""Task: let the model know the time of each question, without any token being billed again."""
+"""Task: tell the model the time of each question, without any token being billed again."""
 
 from agentloop import Agent, ScriptedModel, assert_prefix_stable
 

@@ -17,7 +17,7 @@ def stock(item: str) -> int:
 
 
 def model(messages, tools):
-    """Simulate a model: call `stock` only if instructed, otherwise guess."""
+    """Simulate a model that calls `stock` only if it's told to, and guesses otherwise."""
     system, *_, last = messages
     (pancakes,) = re.findall(r"\d+", next(m.text for m in reversed(messages) if "?" in m.text))
     if "Look up" in system.text and last.text.endswith("?"):
