@@ -110,7 +110,5 @@ if __name__ == "__main__":
     agent.run("Are there enough eggs for 20 pancakes?")
     for message in agent.log:
         print(json.dumps(message))
-    print(
-        "Notice: the messages are those of lesson 4; `run` is its loop, with names for the steps."
-    )
+    print("Notice: the messages are those of lesson 4; `run` is its loop, with named steps.")
     print("Notice: `Verbose` has five lines, and the loop didn't change.")
