@@ -5,7 +5,7 @@ Copy with: models/wire.py, vocabulary.py, errors.py, events.py and their imports
 A provider is a subclass of `HTTPModel` that says five things: `headers` and `path` (where a request
 goes), `body` (the request), `read` (the reply), and `chunks` (an accumulator that puts a stream
 together into what `read` takes, so streamed and complete replies become the same message).
-`HTTPModel` does the rest. The recipe examples/recipes/azure_openai.py adds a provider.
+`HTTPModel` does the rest. The recipe examples/recipes/other_servers.py adds a provider.
 """
 
 from __future__ import annotations

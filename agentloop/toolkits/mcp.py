@@ -66,7 +66,7 @@ MAX_BLOCKS = 1_000  # maximum content blocks of a result
 MAX_TOOLS = 1_000  # maximum per server
 MAX_DEFINITION = 200_000  # maximum bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
-HOW_TO_ASK = "a tool_class like AskingTool: see examples/recipes/mcp_questions.py"
+HOW_TO_ASK = "a tool_class like AskingTool: see examples/recipes/ask_user.py"
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
 # maximum characters of an image in base64: providers reject more
 MAX_RESULT = 5_000_000
@@ -118,7 +118,7 @@ class MCPConfig(StrictConfig):
         state milliseconds: write 60 instead of 60000.
     start_timeout: maximum seconds to start, including a download by `npx -y` or `uvx`.
     elicitation: let the server ask the user. Requires a `tool_class` that answers questions, such
-        as `AskingTool` of the recipe mcp_questions.py. Only MCP 2026-07-28 has such questions: the
+        as `AskingTool` of the recipe ask_user.py. Only MCP 2026-07-28 has such questions: the
         client tries this version first, which terminates some older servers.
     trust_hints: accept the server's declaration that a tool is `read_only`. `Approval` may then
         execute the tool without approval.
@@ -228,7 +228,7 @@ class MCPServer:
     tools: the tools that the server currently offers.
     error: the reason why the server did not start or the connection ended; None during a
         connection.
-    client: the client of the package `mcp`, for resources and prompts (recipe mcp_resources.py).
+    client: the client of the package `mcp`, for resources and prompts (recipe mcp_tools.py).
     """
 
     tools: Sequence[Tool] = ()
@@ -577,7 +577,7 @@ async def mcp_servers(
 
     text: the content to use instead of the file.
     auth: an `httpx2.Auth` by server name, for servers that require a login.
-    tool_class: the class of the tools, such as `AskingTool` of the recipe mcp_questions.py.
+    tool_class: the class of the tools, such as `AskingTool` of the recipe ask_user.py.
     """
     try:
         text, secrets = fill_in(text or Path(path).read_text("utf-8-sig"))

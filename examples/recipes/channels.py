@@ -5,18 +5,23 @@ monitor. `agent.follow("progress", since=41)` iterates over numbered entries, st
 An entry is an event, or a record without an event, such as a prompt or a `RunStart`. Entries are
 computed from the log, so a replay equals the live entries, and a number stays valid in a new
 process of the same session. Unrecorded events, such as deltas, have the number of the previous
-entry: only followers at the time receive unrecorded events, and a slow follower may miss some.
+entry: only followers at the time get them, and a slow follower may miss some.
+
+`python channels.py serve` serves a page at localhost:8000 that follows a conversation over
+server-sent events (`pip install fastapi uvicorn`). A browser's `EventSource` sends the last number
+when it reconnects, so the page misses nothing after a lost connection or a restart of the server.
 """
 
-from __future__ import annotations
-
 import asyncio
+import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic_core import to_json
 
 from agentloop import (
     Agent,
@@ -226,20 +231,65 @@ class Channels(Loop):
         return twin
 
 
-class Served(Channels, Session, Agent): ...
+# ---- over HTTP
+
+PAGE = """<!doctype html><p id=status><p id=text>
+<script>
+const seen = new EventSource("/events?channel=progress")
+const show = (id, text) => { document.getElementById(id).textContent = text }
+seen.addEventListener("ToolCallEvent", e => show("status", JSON.parse(e.data).tool))
+seen.addEventListener("TextEvent", e => show("text", JSON.parse(e.data).content))
+seen.addEventListener("FinalResponseEvent", e => show("status", "done"))
+fetch("/runs", {method: "POST", body: JSON.stringify("How were sales?"),
+                headers: {"content-type": "application/json"}})
+</script>"""
+
+
+def application(agent: Channels) -> Any:
+    """Make a FastAPI application for one conversation: a page, runs, and their events."""
+    from fastapi import Body, FastAPI, Header
+    from fastapi.responses import HTMLResponse, StreamingResponse
+
+    app = FastAPI()
+
+    @app.get("/")
+    def page() -> HTMLResponse:
+        return HTMLResponse(PAGE)
+
+    @app.post("/runs")
+    async def run(prompt: Annotated[str, Body()]) -> str:
+        return (await agent.run(prompt)).stop_reason
+
+    @app.get("/events")
+    async def events(
+        channel: Channel = "progress", last_event_id: Annotated[int, Header()] = -1
+    ) -> StreamingResponse:
+        lines = server_sent(agent, channel, last_event_id)
+        return StreamingResponse(lines, media_type="text/event-stream")
+
+    return app
+
+
+async def server_sent(agent: Channels, channel: Channel, since: int) -> AsyncGenerator[bytes]:
+    """Yield the entries after number `since`, then new ones, until the client disconnects."""
+    with closing(agent.follow(channel, since=since)) as entries:
+        async for entry in entries:
+            data = to_json(entry.item, fallback=repr)
+            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.number, entry.kind.encode(), data)
+
+
+class Served(Channels, Session, Agent):
+    """With `session="name"`, the conversation survives restarts."""
 
 
 @tool("Sales by month")
-def sales(year: int) -> str:
-    return f"January: {year - 2000}"
+def sales(year: int) -> dict[str, int]:
+    return {"January": year - 2000, "February": 31}
 
 
-async def main() -> None:
-    llm = ScriptedModel(call("sales", year=2026), "More in February.")
-    agent = Served(llm=llm, tools=[sales])
+async def main(agent: Served) -> None:
     agent.on("monitor", lambda entry: print("monitor:", entry.number, entry.kind))
-    with closing(agent.follow("progress", since=-1)) as entries:
-        await agent.run("How were sales?")
+    await agent.run("How were sales?")
     with closing(agent.follow("progress", since=4)) as entries:  # another reader, later
         async for entry in entries:
             print("progress:", entry.number, entry.kind)
@@ -248,4 +298,11 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    llm = ScriptedModel(call("sales", year=2026), "More in February.")
+    agent = Served(llm=llm, tools=[sales])
+    if sys.argv[1:] == ["serve"]:
+        import uvicorn
+
+        uvicorn.run(application(agent))
+    else:
+        asyncio.run(main(agent))

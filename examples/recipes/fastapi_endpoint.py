@@ -1,8 +1,12 @@
-"""A FastAPI endpoint: an agent's run as server-sent events.
+"""A FastAPI endpoint: an agent's run as server-sent events, of its own or of Anthropic's API.
 
 Use the endpoint to offer an agent over HTTP. Requests run concurrently, in forks of one template. A
 client that disconnects cancels its run. `uvicorn fastapi_endpoint:app` starts a server; `python
-fastapi_endpoint.py` sends requests without a server. For conversations see session_pool.py.
+fastapi_endpoint.py` sends requests without one. For conversations see session_pool.py.
+
+`POST /ask` streams the agent's own events. `POST /v1/messages` streams one message for clients of
+Anthropic's Messages API, with texts and calls as blocks. The calls are `server_tool_use`: they have
+run here.
 
 A task is a run with a session. If a call, also of a sub-agent, awaits approval, the stream ends
 with the pending calls, and a later request continues the task with the reviews:
@@ -19,6 +23,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from tempfile import mkdtemp
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 import httpx
 from fastapi import Depends, FastAPI, HTTPException, Path
@@ -29,6 +34,7 @@ from pydantic_core import to_json
 from agentloop import Agent, ModelError, ScriptedModel, Session, SessionLocked, call, events, tool
 from agentloop.mixins.approval import Approval
 
+STOPS = {"limit:length": "max_tokens", "refused": "refusal", "needs_approval": "pause_turn"}
 PUBLIC = (events.TextDeltaEvent, events.StepStartEvent, events.FinalResponseEvent)
 TEMPLATE = Agent(llm=ScriptedModel(lambda messages, tools: f"You said: {messages[-1].text}"))
 FOLDER = mkdtemp()  # a real program keeps its sessions
@@ -96,9 +102,69 @@ async def lines(agent: Agent, prompt: str | None) -> AsyncIterator[bytes]:
             yield b"event: Error\ndata: %s\n\n" % to_json({"error": type(error).__name__})
 
 
+def sse(kind: str, **data: object) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n"
+
+
+async def anthropic_stream(agent: Agent, prompt: str) -> AsyncIterator[str]:
+    """Yield the events of a run. Source: https://docs.anthropic.com/en/api/messages-streaming"""
+    about: dict[str, object] = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant"}
+    about |= {"model": agent.llm.model, "content": [], "stop_reason": None, "stop_sequence": None}
+    yield sse("message_start", message={**about, "usage": {"input_tokens": 0, "output_tokens": 0}})
+    at, begun, sent = 0, False, {""}
+
+    def part(kind: str, **data: object) -> str:
+        return sse(f"content_block_{kind}", index=at, **data)
+
+    async with agent.query_stream(prompt) as stream:
+        async for event in stream:
+            match event:
+                case events.TextDeltaEvent(content=text) if begun or text.strip():
+                    if not begun:
+                        yield part("start", content_block={"type": "text", "text": ""})
+                    yield part("delta", delta={"type": "text_delta", "text": text})
+                    begun = True
+                case events.ToolCallEvent(tool=name, args=args, tool_call_id=id):
+                    use = {"type": "server_tool_use", "id": id, "name": name, "input": {}}
+                    got = {"type": "input_json_delta", "partial_json": json.dumps(args)}
+                    yield part("start", content_block=use) + part("delta", delta=got) + part("stop")
+                    at += 1
+                case events.TextEvent(text) | events.FinalResponseEvent(text) if (
+                    begun or text not in sent
+                ):
+                    if not begun:  # not streamed: the text of a done tool or a Stop
+                        yield part("start", content_block={"type": "text", "text": text})
+                    yield part("stop")
+                    at, begun, sent = at + 1, False, sent | {text}
+        if result := stream.result:
+            end = {"stop_reason": STOPS.get(result.stop_reason, "end_turn"), "stop_sequence": None}
+            used = {name: getattr(result.usage, name) for name in ("input_tokens", "output_tokens")}
+            yield sse("message_delta", delta=end, usage=used) + sse("message_stop")
+
+
+def text_in(content: str | list[dict[str, Any]]) -> str:
+    """Return the text of a message of the Messages API."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if block["type"] == "text")
+
+
 @app.post("/ask")
 async def ask(question: Question, agent: Annotated[Agent, Depends(template)]) -> StreamingResponse:
     return StreamingResponse(lines(agent.fork(), question.text), media_type="text/event-stream")
+
+
+@app.post("/v1/messages")
+async def messages(
+    body: dict[str, Any], agent: Annotated[Agent, Depends(template)]
+) -> StreamingResponse:
+    turns = [
+        {"role": turn["role"], "content": text_in(turn["content"])} for turn in body["messages"]
+    ]
+    fork = agent.fork()
+    fork.load_history(turns[:-1])
+    lines = anthropic_stream(fork, turns[-1]["content"])
+    return StreamingResponse(lines, media_type="text/event-stream")
 
 
 @app.post("/tasks/{task}")
@@ -130,6 +196,8 @@ async def main() -> None:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         print((await client.post("/ask", json={"text": "Hello"})).text, end="")
+        body = {"messages": [{"role": "user", "content": "Hello"}]}
+        print((await client.post("/v1/messages", json=body)).text, end="")
         asked = (await client.post("/tasks/bills", json={"text": "Pay Bert 700."})).text
         print(asked, end="")
         pending = asked.split("event: Pending\ndata: ")[1].split("\n")[0]

@@ -1,27 +1,33 @@
-"""An agent is killed during a payment; another agent continues and does not pay twice.
+"""An agent is killed during a payment; another one continues, and doesn't pay twice.
 
-Use this program to test recovery before an agent handles money. The first agent runs in a separate
-process, which receives SIGKILL after the payment and before the tool returns. The session file
-contains the interrupted call. Therefore the second agent, in this process, is informed about the
-unknown outcome of the payment, checks the ledger, and does not repeat the payment.
+Use this program to see how a run survives before an agent handles money. The first agent runs in a
+process of its own, which is killed after the payment and before the tool returns. The second agent
+is told that the outcome of the payment is unknown, checks the ledger, and doesn't pay again.
+
+    python killed.py             a Session: its file holds the interrupted call
+    python killed.py workflow    Durable: DBOS repeats the run; completed steps come from SQLite
+
+A session needs nothing else. A workflow (`pip install 'dbos>=3.4,<4'`) restarts by itself when the
+program starts; a reply that has arrived isn't billed again. fleet.py does it on many machines.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from agentloop import Agent, AssistantMessage, ScriptedModel, Session, call, tool
+from agentloop import Agent, AssistantMessage, ScriptedModel, Session, Tool, call, tool
 
 SIGKILL = 9  # on Windows, any number terminates a process
+PROMPT = "Pay the bill of 6, once."
 PAYS = AssistantMessage("I pay the bill.", (call("pay", amount=6),))
 LOOKS = AssistantMessage("The outcome is unknown, so I check the ledger.", (call("ledger"),))
-CONTINUES = [LOOKS, "The bill is paid, according to the ledger."]
+CONTINUES = LOOKS, "The bill is paid, according to the ledger."
 
 
-def paying_agent(llm: ScriptedModel, folder: Path) -> Agent:
-    """Create the agent of either process, with its session and its ledger in the folder."""
+def tools_of(folder: Path) -> list[Tool]:
     paid = folder / "ledger.txt"
 
     @tool
@@ -36,24 +42,50 @@ def paying_agent(llm: ScriptedModel, folder: Path) -> Agent:
         """Return the recorded payments."""
         return paid.read_text("utf-8")
 
-    class Payer(Session, Agent):
-        tools = (pay, ledger)
-
-    return Payer(llm=llm, session="bill", session_dir=folder)
+    return [pay, ledger]
 
 
-def main(folder: Path) -> None:
-    first = subprocess.run([sys.executable, __file__, str(folder)], timeout=60)
-    print("The first agent pays; exit code:", first.returncode)
-    agent = paying_agent(ScriptedModel(*CONTINUES), folder)
-    print("Shown to the second agent:", agent.messages[-1].text)
-    print(agent.run_sync().text)
-    print("The ledger:", (folder / "ledger.txt").read_text("utf-8").strip())
+class Payer(Session, Agent): ...
+
+
+def with_session(llm: ScriptedModel, folder: Path) -> str:
+    """Run the agent of either process: the second one continues the run of the first."""
+    agent = Payer(llm=llm, tools=tools_of(folder), session="bill", session_dir=folder)
+    return agent.run_sync(None if agent.messages else PROMPT).text
+
+
+def with_workflow(llm: ScriptedModel, folder: Path) -> str:
+    from dbos import DBOS, SetWorkflowID
+
+    from agentloop.mixins.durable import Durable
+
+    class DurablePayer(Agent, Durable): ...
+
+    @DBOS.workflow()
+    async def pay_the_bill() -> str:  # a request is one step in DBOS, a tool call is two
+        return await DurablePayer(llm=llm, tools=tools_of(folder)).query(PROMPT)
+
+    async def run() -> str:
+        with SetWorkflowID("bill"):  # one id: it runs once, however often you call it
+            return await pay_the_bill()
+
+    url = f"sqlite:///{folder}/bills.sqlite"
+    DBOS(config={"name": "bills", "system_database_url": url, "log_level": "ERROR"})
+    DBOS.launch()  # continues the runs that were killed
+    answer = asyncio.run(run())
+    DBOS.destroy()
+    return answer
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        paying_agent(ScriptedModel(PAYS), Path(sys.argv[1])).run_sync("Pay the bill of 6, once.")
+    run = with_workflow if "workflow" in sys.argv else with_session
+    if sys.argv[2:]:
+        run(ScriptedModel(PAYS), Path(sys.argv[2]))
     else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(Path(temporary))
+        with TemporaryDirectory() as name:
+            first = [sys.executable, __file__, run.__name__.removeprefix("with_"), name]
+            print("The first agent pays; exit code:", subprocess.run(first, timeout=60).returncode)
+            llm = ScriptedModel(*CONTINUES)
+            print(run(llm, Path(name)))
+            print("Shown to the second agent:", llm.requests[0].messages[-1].text)
+            print("The ledger:", Path(name, "ledger.txt").read_text("utf-8").strip())

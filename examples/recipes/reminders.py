@@ -1,10 +1,19 @@
-"""Reminders: messages to the model every few turns, and once before the turn limit.
+"""What a model is told besides your prompts: open tasks, reminders, and files that have changed.
 
-Use reminders in long runs, where models lose sight of the original instructions. Both kinds of
-reminders are appended to the conversation as hidden messages, so the provider's cache stays valid.
-The first kind is a setting of `MessageQueue`. The second kind depends on the log of its agent and
-is therefore a mixin, which forks inherit.
+Use reminders in long runs, where a model loses sight of its instructions. Each one is a hidden
+message at the end of the conversation, so the prefix in the provider's cache stays the same.
+
+- `Todo` offers the tool `todos`, repeats the open tasks every few steps, and sends an answer back
+  once if tasks are left. The list is in the log: it survives a restart, a summary and a fork.
+- `every(4, ...)` repeats a text every four turns. It's a setting of `MessageQueue`.
+- `LastTurns` depends on the log of its agent, so it's a mixin, which forks inherit.
+- `watch` tells the model about files that somebody edits during the run. It reports the agent's own
+  writes too.
 """
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from agentloop import (
     Agent,
@@ -18,12 +27,13 @@ from agentloop import (
     every,
     tool,
 )
+from agentloop.toolkits.todo import Todo, TodoList
 
 HURRY = "There are {} turns left in this run: finish your work."
 
 
 class LastTurns(Loop):
-    """last_turns: number of turns before the limit at which the reminder is sent."""
+    """last_turns: how many turns before the limit the model is told about it."""
 
     last_turns: int = 3
 
@@ -36,21 +46,51 @@ class LastTurns(Loop):
         return await super().context()
 
 
-@tool("Read a chapter")
-def read(chapter: int) -> str:
-    return f"Chapter {chapter}: it rains."
+def times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-class Reader(LastTurns, MessageQueue, Agent):
-    tools = (read,)
+async def watch(agent: MessageQueue, folder: Path, seconds: float = 1.0) -> None:
+    """Send a message about changed files, until the task is cancelled."""
+    before = times(folder)
+    while True:
+        await asyncio.sleep(seconds)
+        now = times(folder)
+        if changed := sorted({path.name for path, _ in before.items() ^ now.items()}):
+            agent.send(f"Files changed: {', '.join(changed)}. Read them again.", hidden=True)
+        before = now
+
+
+class Painter(LastTurns, Todo, MessageQueue, Agent):
     max_iterations = 10
-    reminders = (every(4, "The question is where it does not rain."),)
+    todo_reminder = 5
+    reminders = (every(4, "The colour is green."),)
+
+
+async def main(folder: Path) -> None:
+    @tool("Paint a door")
+    async def paint(door: int) -> str:
+        (folder / "plan.txt").write_text(f"Leave door {door + 1} out.", "utf-8")  # somebody edits
+        await asyncio.sleep(0.2)
+        return f"Door {door} is green."
+
+    items = [{"task": "paint the doors", "state": "open"}, {"task": "clean up", "state": "open"}]
+    dropped = [
+        {"task": "paint the doors", "state": "done"},
+        {"task": "clean up", "state": "dropped"},
+    ]
+    doors = [call("paint", door=door) for door in range(1, 7)]
+    llm = ScriptedModel(
+        call("todos", items=items), *doors, "Painted.", call("todos", items=dropped), "No broom."
+    )
+    painter = Painter(llm=llm, tools=[paint])
+    watcher = asyncio.create_task(watch(painter, folder, 0.02))
+    print(await painter.query("Paint six doors and clean up."))
+    watcher.cancel()
+    print(*[message.text for message in painter.messages if message.text], sep="\n")
+    print("Left:", painter.fold(TodoList).left or "nothing")
 
 
 if __name__ == "__main__":
-    pages = [call("read", chapter=n) for n in range(1, 9)]
-    reader = Reader(llm=ScriptedModel(*pages, "It rains in every chapter so far."))
-    print(reader.run_sync("In which chapter does it not rain?"))
-    for message in reader.messages:
-        if message.text:
-            print(message.text)
+    with TemporaryDirectory() as name:
+        asyncio.run(main(Path(name)))

@@ -553,19 +553,19 @@ async def test_a_question_is_an_error_if_elicitation_is_disabled(hostile, tool_c
 
 @pytest.mark.parametrize("tool_class", [MCPTool, AskingTool])
 async def test_a_server_that_requires_questions_names_the_settings_and_the_recipe(tool_class):
-    recipe = str(Path(mcp_questions.__file__).parents[1] / "recipes" / "mcp_questions.py")
+    recipe = str(Path(mcp_questions.__file__).parents[1] / "recipes" / "ask_user.py")
     config = {"command": sys.executable, "args": [recipe, "serve"], "tool_class": tool_class}
     async with connect(**config) as server:
-        agent = Agent(llm=ScriptedModel(call("fake__book", name="Ada"), "no"), tools=server.tools)
+        agent = Agent(llm=ScriptedModel(call("fake__book", guests="2"), "no"), tools=server.tools)
         await agent.run("Book a table.")
     assert agent.messages[2].is_error
     assert "elicitation=True" in agent.messages[2].text
     assert "tool_class like AskingTool" in agent.messages[2].text
-    assert "recipes/mcp_questions.py" in agent.messages[2].text
+    assert "recipes/ask_user.py" in agent.messages[2].text
 
 
 async def test_elicitation_requires_a_tool_class_and_the_error_names_the_recipe():
-    with pytest.raises(ValueError, match=r"fake.*tool_class.*recipes/mcp_questions\.py"):
+    with pytest.raises(ValueError, match=r"fake.*tool_class.*recipes/ask_user\.py"):
         async with mcp_tools("x", name="fake", elicitation=True):
             pass
 

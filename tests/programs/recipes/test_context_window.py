@@ -6,7 +6,7 @@ import pytest
 from agentloop.common.tokens import context_window
 from tests.recipes import load
 
-recipe = load("context_window")
+recipe = load("other_servers")
 URL = "http://host:1/v1"
 
 SERVERS = {  # by path; other paths return 404

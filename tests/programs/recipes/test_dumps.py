@@ -13,7 +13,7 @@ from tests.doubles.wires import KEY, OPENAI, TOOLS
 from tests.library.models.helpers import ask
 from tests.recipes import load
 
-dump_to = load("dump_bodies").dump_to
+dump_to = load("other_servers").dump_to
 
 
 async def test_a_dump_contains_the_sent_bodies_with_the_key_masked(tmp_path):

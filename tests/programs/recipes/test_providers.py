@@ -15,7 +15,7 @@ from tests.recipes import load
 def _recipe(monkeypatch):
     for name in ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    return load("azure_openai")
+    return load("other_servers")
 
 
 class AzureDouble(OpenAIDouble):
@@ -64,7 +64,7 @@ async def test_the_recipe_answers_a_question(recipe, monkeypatch, capsys):
     async with OpenAIDouble(["It scatters."]) as server:
         monkeypatch.setitem(recipe.BASE_URLS, "ollama", server.base_url)
         await recipe.main("ollama", "qwen3", "Why is the sky blue?")
-    assert capsys.readouterr().out == "It scatters.\n"
+    assert "\nIt scatters.\n" in capsys.readouterr().out
 
 
 # ---- many agents: limited concurrency and tokens per minute

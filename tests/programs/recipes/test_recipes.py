@@ -49,81 +49,70 @@ from tests.recipes import FOLDER, load
 
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "ag_ui|agents_f|approval|azure|background|cache|channels|claude|code_|context_w|event|fastapi|fence|fleet|"
-    "from_bu|loop_d|many|mcp|offload|old_|openai|prune_by|record|saved|session|skills|slash|sqlite|tools_from"
+    "ag_ui|approval|ask|background|cache|change|channels|claude|code_|fastapi|fence|fleet|from_bu|inspect|"
+    "killed|loop_d|many|mcp|offload|other|prune_by|record|reminders|routing|session|skills|slash|sqlite|"
+    "sub_|tools_from|watch_a"
 )
 # DBOS cannot create its tables with this SQLite and these versions of Python.
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
 CARD = "4000 1234 5678 9010"
+READERS = [  # besides the folder's README
+    ROOT / "README.md",
+    *(ROOT / "agentloop").rglob("*.md"),
+    *(ROOT / "agentloop").rglob("*.py"),
+    *(ROOT / "examples" / "howto").glob("*.md"),
+]
 # Texts that a recipe prints, in this order.
 POINTS = dict(
     line.split(": ", 1)
     for line in r"""
-agents_from_files: The letter is about tea. | summarize its subject
 approval: needs_approval | paid 5 | paid 70 | Not before | by hand | a desk | Noon. | paid 700
-ask_user: > A table | For how many people?\n1. two\n2. four | > six | p.m., six.
+ask_user: > A table | many people?\n1. two\n2. four | > six | On which day? | A table for six, F
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
-anthropic_stream: event: message_start\n | event: message_stop\n
 background_agents: answer: Also far. | Started in the | \n5\n | has answered: 384,400 km.
 browser_state: Loop: | Agent:
 cache_monitor: cached, 0 billed again | 0 cached, 324 billed again
+change_settings: order 7: shipped | Available tools: order. | cancelled | You answer customers. True
 channels: monitor: 0 RunStart | progress: 5 ToolResultEvent | progress: 9 FinalResponseEvent
 code_mode: are ordered. | ["ordered 5 coffee","ordered 5 milk"] | ['run_python'] 2 requests
-context_window: the window is 4096 | hello
-dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
-event_channels: id: 1\nevent: UserMessage\n | -- completed; a new | event: FinalResponseEvent\n
-fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 fence: mail a card.\n | \nCard [card].\n</data>\nNew | \n</data
-file_watcher: What is on the list? | nothing new | Files changed: todo.txt. | milk.
+fastapi_endpoint: event: Result\n | event: message_start | message_stop\n | Pending | paid 70
+hooks: Yes. I cannot help | Dropping tables | select card limit 10: | [card number] | Good bye.
 from_bu_agent_sdk: Step 1: add\n | add: 5\n | Final: It is 5.\n2 requests
-guard_rails: Yes. I cannot help | Dropping tables | [card number]
 claude_code_hooks: Pushing is not allowed. | I am not allowed to push.
-context_info: rains on all of them. | system prompt | results of read | hidden
-explain: MyAgent Loud Session Agent | Loud.call_model | Session.call_model | Hello.
-hooks: answer: Fetched. | $ git fetch --quiet | run. Pushing is not allowed.
-intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
-killed: outcome is unknown | according to the ledger. | The ledger: paid 6\n
-llm_levels: Division by zero | ['small', 'other', 'small']
+inspect_agent: Reader Loud Agent | Loud.call_model | on all of them. | results of read | hidden
+killed: according to the ledger. | outcome is unknown | The ledger: paid 6\n
 many_agents_at_once: 100
-one_run: I can only look. | Fixed. | Available tools: look.
+mcp_tools: ['shop__stock'] | 12 | "uri":"shop://prices" | {"tea": 3 | to Ada in two | There are 12.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 offload: Step 700 failed.\n | Start and end of a result | [Characters 9,000 to 10,000 | True
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
+other_servers: the window is 4096 | hello | 0001-request.json {" | 0001-response.json {"choices"
 record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
-print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed
 prune_by_kind: a [... of 2,107 characters] | tabs. This was | moved to found.txt, according
-reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
+reminders: Files changed: plan.txt. | colour is green. | 3 turns left | Complete them, | Left: n
+routing: Order 5 is cancelled. | order 700? | Order 8 is | [None, 'small', 'other', 'small']
 session_as_test: There is bread | 2 calls returned the same | read returned another result | milk\n+
-saved_settings: order 7: shipped | You answer customers. True | You answer customers. True
 session_pool: anna: | open:
 slash_commands: 100 tokens | Did you mean /undo?
-mcp_resources: "uri":"shop://prices" | {"tea": 3 | Write to Ada in two | tea is 3 and
 loop_detection: warning: You repeat | no_progress: The run
-mcp_questions: needs_answer: When, and | ['date', 'guests'] | booked. | "A table for 4, tomorrow
-mcp_tools: ['shop__stock'] | There are 12. | 12
-traces: chat scripted | execute_tool add | invoke_agent adder
-stall_monitor: silent since ToolCallEvent | It is built.
 sqlite_sessions: And twice that? 10 | sums:
+sub_agents: research: read( | nearer. | read: 9932 | received: 76 | billed: 2960 tokens
 skills: Green: 70. | While the skill brew-tea is active
-sub_agent: research: read( | read: 9932 | received: 67 | billed: 2960 tokens
-todo_list: [open] clean up\nComplete them, | [dropped] clean up | Left: nothing
 tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
+watch_a_run: call: add {"a":1,"b":2} | since ToolCallEvent | execute_tool add | add: 3 | end: c
 web_fetch: 70 degrees. | 200 OK \nTea\nGreen tea: 70 | is not an http(s) address of 127.0.0.1
 """.strip().split("\n")
 )
 NEEDS = {  # packages that a recipe requires, which may be missing
+    "ask_user": "mcp",
     "code_mode": "pydantic_monty",
-    "event_channels": "fastapi",
     "fastapi_endpoint": "fastapi",
-    "mcp_questions": "mcp",
-    "mcp_resources": "mcp",
     "mcp_tools": "mcp",
-    "traces": "opentelemetry.sdk",
+    "watch_a_run": "opentelemetry.sdk",
 }
 ELSEWHERE = {
-    "azure_openai",
-    "durable_run",
     "fleet",
     "fleet_api",
     "notebook_cell",
@@ -191,6 +180,15 @@ def test_the_readme_lists_each_recipe():
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| \[(\w+\.py)\]\(\1\) \|", text, re.MULTILINE)
     assert sorted(listed) == [path.name for path in RECIPES]
+    assert len(listed) <= 45
+    assert len(re.findall("^## ", text.partition("## Coming from")[0], re.MULTILINE)) == 8
+
+
+@each_recipe
+def test_a_page_or_a_docstring_that_users_read_anyway_names_the_recipe(path):
+    name = re.compile(rf"recipes?[ /]{path.name}")
+    texts = [path.read_text("utf-8") for path in READERS]
+    assert any(name.search(text) for text in texts), "link it from a page about its subject"
 
 
 def is_installed(package):
@@ -214,12 +212,12 @@ def test_the_recipes_run_as_programs_without_a_network_and_print_their_points():
 
 
 @pytest.mark.skipif(OLD_SQLITE, reason="DBOS needs a newer SQLite")
-def test_a_completed_durable_run_returns_the_same_answer_after_a_restart(tmp_path):
+def test_a_workflow_that_was_killed_continues_and_pays_nothing_twice():
     pytest.importorskip("dbos")
-    for _ in range(2):  # processes
-        done = python("-W", "error", "-c", OFFLINE, FOLDER / "durable_run.py", cwd=tmp_path)
-        output = done.stdout.partition("\n")[2]  # without the recipe's name
-        assert (output, done.stderr) == ("first: Room 4 is yours.\nagain: Room 4 is yours.\n", "")
+    done = python("-W", "error", FOLDER / "killed.py", "workflow")
+    assert done.stderr == ""
+    assert "outcome is unknown" in done.stdout
+    assert done.stdout.endswith("The ledger: paid 6\n")
 
 
 @pytest.mark.skipif(OLD_SQLITE, reason="DBOS needs a newer SQLite")
@@ -233,25 +231,26 @@ def test_the_fleet_without_arguments_is_one_process_with_sqlite(tmp_path):
 
 
 async def test_a_matching_prompt_starts_a_flow_and_others_are_sent_to_the_model():
-    recipe = load("intent_router")
-    looks = [call("skill", name="returns"), call("look_up", order=7)]
-    llm = ScriptedModel("You are welcome.", looks, "A voucher.", "Too large.", "I do nothing.")
+    recipe = load("routing")
+    llm = ScriptedModel(
+        "You are welcome.", call("look_up", order=7), "A kettle.", "Hm.", "Nothing."
+    )
     desk = recipe.Desk(llm=llm)
     result = await desk.run("please CANCEL my order 12.")
     assert (result.text, result.stop_reason) == ("Order 12 is cancelled.", "done")
     assert llm.requests == []
     await desk.run("Thanks")
     assert seen(llm) == ["please CANCEL my order 12.", "", "Order 12 is cancelled.", "Thanks"]
-    assert await desk.query("Do not cancel order 7, I send it back") == "A voucher."
-    assert recipe.SKILLS["returns"] in seen(llm)
-    assert await desk.query(f"cancel order {'9' * 5_000}") == "Too large."
+    assert await desk.query("Do not cancel order 7, I send it back") == "A kettle."
+    assert await desk.query(f"cancel order {'9' * 5_000}") == "Hm."
     assert "order: " in seen(llm)[-1]
     desk.add_note("cancel order 7")  # a note of the program is not a prompt
-    assert (await desk.run()).text == "I do nothing."
+    assert (await desk.run()).text == "Nothing."
 
 
 async def test_a_client_of_the_messages_api_receives_a_run_as_one_message():
-    recipe = load("anthropic_stream")
+    pytest.importorskip("fastapi")
+    recipe = load("fastapi_endpoint")
     add = tool("Add", name="add")(lambda: "5")
     replies = (
         AssistantMessage("Let me see.", (call("add"),), thinking="hm", usage=Usage(50, 7)),
@@ -259,20 +258,15 @@ async def test_a_client_of_the_messages_api_receives_a_run_as_one_message():
         AssistantMessage("It is 5.", usage=Usage(70, 5)),
     )
     agent = Agent(llm=ScriptedModel(*replies), tools=[add])
-
-    async def body():
-        async for line in recipe.anthropic_stream(agent, "2 + 3?"):
-            yield line.encode()
-
-    def answer(request):
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
-
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+    recipe.app.dependency_overrides[recipe.template] = lambda: agent
+    history = [UserMessage("Hi"), AssistantMessage("Hello."), UserMessage("2 + 3?")]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app)) as client:
         llm = ChatAnthropic("m", api_key="k", client=client)
-        reply = await llm.ainvoke([UserMessage("2 + 3?")], on_delta=lambda delta: None)
+        reply = await llm.ainvoke(history, on_delta=lambda delta: None)
     assert (reply.usage, reply.stop_reason, reply.tool_calls) == (Usage(120, 12), "end", ())
     blocks = [block.get("text") or block["type"] for block in reply.raw["content"]]
     assert blocks == ["Let me see.", "server_tool_use", "server_tool_use", "It is 5."]
+    assert seen(agent.llm)[:3] == ["Hi", "Hello.", "2 + 3?"]
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
@@ -438,24 +432,8 @@ async def test_partial_values_are_yielded_during_the_stream_and_the_complete_val
     assert [value async for value in recipe.values(wrong, "x")] == []
 
 
-async def test_settings_for_one_run_are_validated_and_restored_after_any_end_of_the_run():
-    recipe = load("one_run")
-    llm = ScriptedModel(call("look", name="a"), Overloaded("529"), "ok", "ok")
-    agent = Agent(llm=llm, tools=[recipe.look, recipe.fix])
-    usual = [*agent.tools]
-    with pytest.raises(Overloaded), recipe.settings(agent, tools=[recipe.look], max_iterations=5):
-        await agent.run("x")
-    assert [[tool.name for tool in request.tools] for request in llm.requests] == [["look"]] * 2
-    assert ([*agent.tools], agent.max_iterations) == (usual, 200)
-    for wrong in ({"max_iterations": 0}, {"tools": [recipe.look] * 2}, {"max_iteration": 3}):
-        with pytest.raises(ValueError), recipe.settings(agent, **wrong):
-            raise AssertionError("the run must not start")
-    await agent.run()
-    assert [tool.name for tool in llm.requests[-1].tools] == ["look", "fix"]
-
-
 async def test_text_rejected_by_a_guard_is_not_sent_to_models_tools_or_users():
-    recipe, ran = load("guard_rails"), []
+    recipe, ran = load("hooks"), []
 
     def clerk(*replies, **settings):
         return recipe.Clerk(llm=ScriptedModel(*replies), **settings)
@@ -474,7 +452,7 @@ async def test_text_rejected_by_a_guard_is_not_sent_to_models_tools_or_users():
     hidden = ToolCall("", "sql", '{"query": "dr\\u006fp table cards"}')
     dropping = clerk([hidden, call("sql", query="select 1")], "Done.", tools=[sql])
     await dropping.query("Drop it")
-    assert ran == ["select 1"]
+    assert ran == ["select 1 limit 10"]
     assert seen(dropping.llm)[-2].endswith("did not run. Dropping tables is not allowed.")
 
     leak, safe, masked = f"It is {CARD}.", "She has one.", "It is [card number]."
@@ -499,14 +477,15 @@ def test_requests_with_only_the_newest_page_stay_small():
 
 
 async def test_an_error_or_a_request_raises_the_level_until_the_run_ends():
-    recipe = load("llm_levels")
-    small = ScriptedModel(call("divide", a=1, b=0), call("think_harder", why="hm"), model="small")
-    middle = ScriptedModel(call("divide", a=1, b=0), "Four.", model="middle")
-    strong = ScriptedModel(call("divide", a=1, b=0), "Never.", model="strong")
-    thinker = recipe.Thinker(llm=small, levels=[middle, strong])
-    assert await thinker.query("What is 1 / 0?") == "Never."
-    assert await thinker.query("What is half of 8?") == "Four."
-    replies = [m.model for m in thinker.messages if isinstance(m, AssistantMessage)]
+    recipe = load("routing")
+    wrong = call("look_up", order=7000)
+    small = ScriptedModel(wrong, call("think_harder", why="hm"), model="small")
+    middle = ScriptedModel(wrong, "Order 7.", model="middle")
+    strong = ScriptedModel(wrong, "Nowhere.", model="strong")
+    desk = recipe.Desk(llm=small, levels=[middle, strong])
+    assert await desk.query("Where is order 7000?") == "Nowhere."
+    assert await desk.query("Which order is mine?") == "Order 7."
+    replies = [m.model for m in desk.messages if isinstance(m, AssistantMessage)]
     assert replies == ["small", "middle", "strong", "strong", "small", "middle"]
 
 
@@ -568,7 +547,7 @@ def test_slash_commands_are_read_from_markdown(tmp_path):
 
 
 async def test_the_task_tool_starts_a_defined_agent_by_name():
-    recipe = load("agents_from_files")
+    recipe = load("sub_agents")
     note = tool("Note", name="note")(lambda: "noted")
     small = ScriptedModel("read it", model="small")
     definitions = [
@@ -592,7 +571,7 @@ async def test_the_task_tool_starts_a_defined_agent_by_name():
 
 
 def test_agent_definitions_are_read_from_markdown(tmp_path):
-    recipe = load("agents_from_files")
+    recipe = load("sub_agents")
     note = tool("Note", name="note")(lambda: "noted")
     (tmp_path / "a.md").write_text(
         "---\nname: reader\ndescription: >-\n  Reads: quickly,\n  and well.\n"
@@ -610,7 +589,7 @@ def test_agent_definitions_are_read_from_markdown(tmp_path):
 
 
 def test_the_error_for_an_invalid_definition_contains_the_file_the_key_and_a_remedy(tmp_path):
-    recipe = load("agents_from_files")
+    recipe = load("sub_agents")
     note = tool("Note", name="note")(lambda: "noted")
     with pytest.raises(FileNotFoundError):
         recipe.discover_agents(tmp_path / "nowhere")
@@ -738,18 +717,17 @@ def test_the_example_tests_of_an_agent_detect_its_bugs(tmp_path):
     assert "2 failed" in done.stdout
 
 
-# ---- event_channels: an EventSource continues after its last event
+# ---- channels over HTTP: an EventSource continues after its last event
 
 APP = """
 import sys
 sys.path.insert(0, {recipes!r})
-import event_channels as recipe
-from agentloop import ScriptedModel, call
+import channels as recipe
+from agentloop import ScriptedModel
 
-recipe.agent = recipe.Served(
-    llm=ScriptedModel({reply!r}), session="page", session_dir={folder!r}
+app = recipe.application(
+    recipe.Served(llm=ScriptedModel({reply!r}), session="page", session_dir={folder!r})
 )
-app = recipe.app
 """
 
 
@@ -1032,17 +1010,18 @@ def test_messages_pruned_by_kind_change_only_at_a_log_entry():
 
 
 def test_an_error_in_log_to_does_not_affect_the_run(caplog):
-    printed = load("print_a_run").Printed
+    pytest.importorskip("opentelemetry.sdk")
+    printed = type("Logged", (load("watch_a_run").Printed, Agent), {})
     agent = printed(llm=ScriptedModel("fine"), log_to=lambda line: 1 / 0)
     assert agent.run_sync("x").text == "fine"
     assert "log_to failed" in caplog.text
 
 
-# ---- context_info
+# ---- inspect_agent
 
 
 async def test_context_info_counts_the_tokens_of_each_part_and_of_pruned_results(tmp_path):
-    context_info = load("context_info").context_info
+    context_info = load("inspect_agent").context_info
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
     kind = type("Instructed", (InstructionFiles, Agent), {})
     settings = {"system_prompt": "Be good.", "instruction_dir": tmp_path}
@@ -1066,6 +1045,6 @@ async def test_context_info_counts_the_tokens_of_each_part_and_of_pruned_results
 async def test_context_info_counts_an_answer_without_calls_as_replies_only():
     agent = Agent(llm=ScriptedModel("Hello."))
     await agent.query("Hi.")
-    info = await load("context_info").context_info(agent)
+    info = await load("inspect_agent").context_info(agent)
     assert info["replies"] == message_tokens(agent.messages[-1])
     assert not info["calls"]

@@ -1,10 +1,11 @@
-"""The recipe for sessions that bring their settings."""
+"""The recipe for settings of one run, and for sessions that bring their settings."""
 
 import pytest
 
+from agentloop import Agent, Overloaded, ScriptedModel, call
 from tests.recipes import load
 
-recipe = load("saved_settings")
+recipe = load("change_settings")
 
 
 def test_a_session_continues_with_its_template_and_its_changes(tmp_path):
@@ -36,3 +37,18 @@ def test_a_session_without_a_template_is_an_error_that_lists_the_templates(tmp_p
     with pytest.raises(ValueError, match="support.*editor"):
         recipe.resume("s", tmp_path)
     assert [*tmp_path.iterdir()] == []
+
+
+async def test_settings_for_one_run_are_validated_and_restored_after_any_end_of_the_run():
+    llm = ScriptedModel(call("order", number=7), Overloaded("529"), "ok", "ok")
+    agent = Agent(llm=llm, tools=[recipe.order, recipe.cancel])
+    usual = [*agent.tools]
+    with pytest.raises(Overloaded), recipe.settings(agent, tools=[recipe.order], max_iterations=5):
+        await agent.run("x")
+    assert [[tool.name for tool in request.tools] for request in llm.requests] == [["order"]] * 2
+    assert ([*agent.tools], agent.max_iterations) == (usual, 200)
+    for wrong in ({"max_iterations": 0}, {"tools": [recipe.order] * 2}, {"max_iteration": 3}):
+        with pytest.raises(ValueError), recipe.settings(agent, **wrong):
+            raise AssertionError("the run must not start")
+    await agent.run()
+    assert [tool.name for tool in llm.requests[-1].tools] == ["order", "cancel"]

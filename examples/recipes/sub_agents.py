@@ -1,7 +1,13 @@
-"""Sub-agents from a folder of markdown files, and one tool that starts any of them.
+"""Sub-agents as tools: long reading and short reports; also from a folder of markdown files.
 
-Use markdown files where the authors of agents do not write Python, or already have agent files, for
-example from Claude Code. `as_tool` of toolkits/subagent.py makes a separate tool of an agent.
+Use sub-agents for side tasks that would fill the conversation: a search, a long file, a log.
+`as_tool` makes a tool of one agent. Calls run a fork of it, with an empty log, at the same time.
+Their requests count at once in the usage, the bill and the limits of the calling agent, and their
+events arrive in a SubAgentEvent.
+
+Use markdown files where the authors of agents don't write Python, or already have agent files, for
+example from Claude Code: `discover_agents` reads them, and `task_tool` is one tool that starts any
+of them.
 """
 
 import re
@@ -12,29 +18,36 @@ from tempfile import TemporaryDirectory
 
 from agentloop import (
     Agent,
+    AssistantMessage,
     ChatModel,
+    Limits,
     Loop,
+    Message,
     ScriptedModel,
     Tool,
     ToolError,
+    Usage,
     call,
     current_agent,
     current_call,
+    tool,
 )
 from agentloop.depends import Overrides
+from agentloop.events import SubAgentEvent
 from agentloop.messages import JSON
 from agentloop.toolkits.skills import read_folder
-from agentloop.toolkits.subagent import run_sub_agent
+from agentloop.toolkits.subagent import as_tool, run_sub_agent
 from agentloop.tools import NO_OVERRIDES, find_tool
 
 TASK = "Delegate a task to a sub-agent, which sees only the prompt. Available sub-agents:"
-READER = """\
+PAGES = {"moon": "Dust. " * 900 + "384,400 km away.", "sun": "Hot. " * 900 + "8 light minutes."}
+JUDGE = """\
 ---
-name: reader
-description: Reads long texts.
+name: judge
+description: Compares distances.
 model: small
 ---
-Read the text and summarize its subject in one sentence.
+Answer with one word.
 """
 
 # matches the names in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
@@ -111,13 +124,45 @@ def discover_agents(
     return definitions
 
 
-if __name__ == "__main__":
-    small = ScriptedModel("It is about tea.")
+@tool("Read a complete page")
+def read(page: str) -> str:
+    return PAGES[page]
+
+
+def summarize(messages: Sequence[Message], tools: object) -> AssistantMessage:
+    """Simulate a small model: read the page that the prompt names, and return its last sentence."""
+    if messages[-1].text in PAGES:
+        reading = call("read", page=messages[0].text)
+        return AssistantMessage(tool_calls=(reading,), usage=Usage(50, 10))
+    return AssistantMessage(messages[-1].text.split(". ")[-1], usage=Usage(1_400, 20))
+
+
+def show(event: object) -> None:
+    """Print the calls of sub-agents."""
+    if isinstance(event, SubAgentEvent) and hasattr(event.event, "args"):
+        print(f"{event.agent}: {event.event.tool}({event.event.args})")
+
+
+class Boss(Limits, Agent):
+    max_requests = 10
+
+
+def main() -> None:
+    small = ScriptedModel(summarize, model="small")
+    reader = Agent(llm=small, tools=[read])
+    research = as_tool(reader, "research", "Have a page read, and receive its essential content")
     with TemporaryDirectory() as folder:
-        Path(folder, "reader.md").write_text(READER, encoding="utf-8")
-        definitions = discover_agents(folder, models={"small": small})
-    script = call("task", agent="reader", prompt="Read the letter."), "The letter is about tea."
-    task = task_tool(definitions, template=Agent(llm=small))
-    boss = Agent(llm=ScriptedModel(*script), tools=[task])
-    print(boss.run_sync("What does she write?"))
-    print(*[message.text for message in small.requests[0].messages], sep="\n")
+        Path(folder, "judge.md").write_text(JUDGE, encoding="utf-8")
+        judges = discover_agents(folder, models={"small": ScriptedModel("The moon.")})
+    both = [call("research", prompt="moon"), call("research", prompt="sun")]
+    asks = call("task", agent="judge", prompt="384,400 km or 8 light minutes?")
+    llm = ScriptedModel(both, asks, "The moon is nearer.")
+    boss = Boss(llm=llm, tools=[research, task_tool(judges, template=reader)], listeners=[show])
+    print(boss.run_sync("Which is nearer?"))
+    print("read:", sum(map(len, PAGES.values())), "characters")
+    print("received:", sum(len(message.text) for message in boss.messages), "characters")
+    print("billed:", boss.usage.total_tokens, "tokens")
+
+
+if __name__ == "__main__":
+    main()
