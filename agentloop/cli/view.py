@@ -1,4 +1,4 @@
-"""`agentloop view`: a session as a single HTML page, for inspection or to watch the loop.
+"""`agentloop view`: a session as an HTML page, to inspect it or watch the loop, or as a picture.
 
 A page is view.html or loop.html with the session as embedded data, in which identical messages are
 stored only once. A row represents a record, and describes the difference between the messages of
@@ -25,6 +25,7 @@ from ..common.store import SESSION_NAME, load_log, read_lines, session_path
 from ..messages import JSON, Unknown
 from ..mixins.ephemeral import Pruning, placeholder
 from ..transcript import Conversation, Record, RunEnd, is_request
+from .picture import picture_of
 from .terminal import plain, safe
 
 WARNING = "The page contains the complete session: be careful when sharing it."
@@ -32,13 +33,17 @@ RESET = re.compile(rb'(?m)^(?={"type":"reset")')  # where a new log starts
 END = Unknown({"type": "end"})  # the last row: the messages of the next request
 
 
-HELP = "Write an HTML page for inspecting a session."
+HELP = "Write an HTML page or a picture of a session."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="SESSION", help="the file or the name of the session")
-    add("-o", metavar="PAGE.html", help="the page (default: SESSION.html in the current directory)")
+    add(
+        "-o",
+        metavar="FILE",
+        help="the page (default: SESSION.html in the current directory), or a picture: NAME.svg",
+    )
     add("--beside", metavar="SESSION", help="a second session for a side-by-side comparison")
     add("--loop", action="store_true", help="a page that shows the loop record by record")
     add(
@@ -51,8 +56,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     path = path_of(options.file)
     output = Path(options.o or f"{path.stem}.html")
+    if output.suffix == ".svg":
+        picture = picture_of(*logs_of(path)).encode()
+        write_page(output, picture)
+        print(safe(f"{output}: {len(picture):,} bytes. It shows the first prompt and the answer."))
+        return 0
     if output.suffix != ".html":  # otherwise -o SESSION would overwrite the session
-        raise ValueError(f"invalid page {output}: the name after -o must end in .html")
+        raise ValueError(f"invalid page {output}: the name after -o must end in .html or .svg")
     beside: JSON | None = None
     if options.beside:
         other = path_of(options.beside)
@@ -114,6 +124,7 @@ def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: obj
     nonce = sha256(text.encode()).hexdigest()  # a text cannot contain its own hash
     template = "loop.html" if loop else "view.html"
     page = Path(__file__).with_name(template).read_text("utf-8").replace("{{nonce}}", nonce)
+    page = page.replace("{{picture}}", "" if loop else picture_of(*logs))
     return page.replace("{{data}}", text.replace("<", "\\u003c")).encode()
 
 

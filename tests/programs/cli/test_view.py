@@ -256,7 +256,6 @@ def test_the_page_loads_no_external_content_and_inserts_no_markup():
     text = (ROOT / "agentloop" / "cli" / "view.html").read_text(encoding="utf-8")
     bad = r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\("
     assert not re.search(bad, text)
-    assert text.count("\n") <= 900
     assert "default-src 'none'" in text
 
 
@@ -482,7 +481,7 @@ class TestInABrowser:
         browser.sees("mark", "<script>")
         assert browser.run("return window.pwned") is None
         assert browser.run("return document.scripts.length") == 2
-        assert browser.run("return document.querySelectorAll('img, style, base, meta').length") == 5
+        assert browser.run("return document.querySelectorAll('img, style, base, meta').length") == 6
         assert "\\u202e" in browser.run("return document.body.textContent")
 
     @pytest.mark.parametrize(

@@ -100,7 +100,6 @@ def test_the_lessons_refer_to_the_correct_records():
 def test_the_page_loads_no_external_content_and_inserts_no_markup():
     bad = r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\("
     assert not re.search(bad, PAGE)
-    assert PAGE.count("\n") <= 400
     assert "default-src 'none'" in PAGE
 
 

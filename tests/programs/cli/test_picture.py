@@ -1,0 +1,157 @@
+"""`agentloop view -o run.svg`: one picture says what a session did and where it failed."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ScriptedModel,
+    ServerError,
+    Session,
+    Summary,
+    ToolCall,
+    Usage,
+    UserMessage,
+    call,
+    tool,
+)
+from agentloop.cli.main import main
+from agentloop.cli.picture import picture_of
+from agentloop.mixins.approval import Approval
+from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import RunStart
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@tool
+async def look(at: str) -> str:
+    """Look at something."""
+    return f"a {at}"
+
+
+@tool
+async def open_door() -> str:
+    """Open the door."""
+    raise RuntimeError("stuck")
+
+
+@tool
+async def burn() -> str:
+    """Burn it."""
+    return "burnt"
+
+
+def asks(*calls, tokens, cached=0):
+    """Return a reply with calls, for a request of this many tokens."""
+    made = [ToolCall(f"{tokens}_{at}", name, "{}") for at, name in enumerate(calls)]
+    return AssistantMessage("", made, usage=Usage(tokens, 10, cached_input_tokens=cached))
+
+
+class Careful(Approval, Agent):
+    approval_mode = "auto"
+    approval_rules = [["deny", "burn"]]
+
+
+def texts_of(svg):
+    return [element.text for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def shapes_of(svg, kind):
+    found = ElementTree.fromstring(svg).iter()
+    return [each for each in found if each.get("class") == kind and each.tag != f"{SVG}text"]
+
+
+async def test_the_picture_has_the_prompt_the_answer_and_the_figures():
+    answer = AssistantMessage("It is a lamp.", usage=Usage(3000, 20, cached_input_tokens=1000))
+    first = AssistantMessage("", [ToolCall("1", "look", '{"at": "lamp"}')], usage=Usage(1000, 10))
+    agent = Agent(llm=ScriptedModel(first, answer), tools=[look])
+    await agent.run("What is\n  that?")
+    prompt, facts, *_, answered = texts_of(picture_of(agent.log))
+    assert prompt == "What is that?"
+    assert answered == "It is a lamp."
+    assert facts.startswith("2 turns · 1 call · ")
+    assert "4k tokens in, 25% cached · 30 out" in facts
+    assert len(shapes_of(picture_of(agent.log), "new")) == 3, "two columns, and the legend"
+
+
+async def test_failed_and_denied_calls_are_counted_and_marked_in_their_turns():
+    llm = ScriptedModel(asks("open_door", tokens=1000), asks("burn", tokens=2000), "I give up.")
+    agent = Careful(llm=llm, tools=[open_door, burn])
+    await agent.run("Leave.")
+    svg = picture_of(agent.log)
+    assert "1 error · 1 denied" in texts_of(svg)
+    [failed], [denied] = (
+        [shape for shape in shapes_of(svg, kind) if shape.tag == f"{SVG}circle"]
+        for kind in ("failed", "denied")
+    )
+    assert float(failed.get("cx")) < float(denied.get("cx"))
+
+
+async def test_a_run_without_an_answer_says_how_it_ended():
+    agent = Agent(llm=ScriptedModel(call("look", at="x"), "Nothing."), tools=[look])
+    agent.max_iterations = 1
+    await agent.run("Look.")
+    assert "max_iterations" in texts_of(picture_of(agent.log))
+
+
+async def test_a_run_that_failed_says_why():
+    agent = Agent(llm=ScriptedModel(ServerError("the model is on fire")))
+    with pytest.raises(ServerError):
+        await agent.run("Look.")
+    assert "ServerError: the model is on fire" in texts_of(picture_of(agent.log))
+
+
+async def test_tools_and_sub_agents_have_lanes_below_the_model():
+    reader = Agent(llm=ScriptedModel(call("look", at="book"), "A long book."), tools=[look])
+    boss = Agent(
+        llm=ScriptedModel(call("read", prompt="Read it."), "Long."),
+        tools=[as_tool(reader, "read", "Reads a book.")],
+    )
+    await boss.run("How long is it?")
+    texts = texts_of(picture_of(boss.log))
+    assert texts.index("model") < texts.index("read")
+
+
+def test_a_summary_is_a_line_between_two_columns():
+    first, second = AssistantMessage("One."), AssistantMessage("Two.")
+    svg = picture_of([RunStart(), UserMessage("Go."), first, Summary("They said one.", 3), second])
+    assert "summarized" in texts_of(svg)
+    assert len(shapes_of(svg, "cut")) == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["</svg><script>alert(1)</script>", "\x00\ud800{{data}}", "&amp;"]
+)
+async def test_a_text_of_the_session_is_only_text(words):
+    agent = Agent(llm=ScriptedModel(words))
+    await agent.run("> " + words)
+    svg = picture_of(agent.log)
+    assert "<script" not in svg
+    assert "{{" not in svg
+    shown = [text for text in texts_of(svg) if text.startswith("> ")]
+    assert len(shown) == 1
+
+
+def test_an_empty_session_has_a_picture():
+    assert "0 turns · 0 calls" in " ".join(texts_of(picture_of([])))
+
+
+def test_the_command_writes_a_picture_without_scripts_that_only_the_owner_may_read(
+    tmp_path, monkeypatch, capsys
+):
+    class Saved(Session, Agent):
+        pass
+
+    monkeypatch.chdir(tmp_path)
+    with Saved(llm=ScriptedModel("Fine."), session="s", session_dir=tmp_path) as agent:
+        agent.run_sync("How are you?")
+    assert main(["view", "s.jsonl", "-o", "run.svg"]) == 0
+    assert "run.svg: " in capsys.readouterr().out
+    svg = (tmp_path / "run.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "run.svg").stat().st_mode & 0o077 == 0
+    assert "<script" not in svg
+    assert svg.count("http") == svg.count("http://www.w3.org/2000/svg") == 1
+    assert len(svg) < 8_000
