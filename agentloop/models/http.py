@@ -70,6 +70,8 @@ MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are being made at t
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 # OpenAI and Anthropic send status 429 for these, too, although waiting doesn't help
 QUOTA_ERRORS = "insufficient_quota|spend_limit"
+# LM Studio, with status 200: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/618
+NO_ENDPOINT = "unexpected endpoint or method"
 OWNERS = {  # the class for a model name, an API key or an environment variable, by its beginning
     "gpt-": "ChatOpenAI",
     "sk-proj-": "ChatOpenAI",
@@ -116,7 +118,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     r"reduce the length of|total length of all messages|"
     r"input token count[^.]{0,80}exceeds": ContextWindowExceeded,
     "content_filter|content_policy|content management policy|usage policy": ContentRefused,
-    "^([34]|invalid|not_found)": BadRequest,
+    f"^([34]|invalid|not_found)|{NO_ENDPOINT}": BadRequest,
 }
 
 
@@ -512,6 +514,7 @@ class HTTPModel(Advised, ABC):
         """If nothing at the requested address takes requests, name it and say what to change."""
         target = response.headers.get("location", "")
         is_missing = response.status_code in (404, 405) and self.model not in text
+        is_missing = is_missing or NO_ENDPOINT in text.lower()
         if not (response.has_redirect_location or is_missing or _is_page(response)):
             return ""
         path = self.path(False)

@@ -699,6 +699,15 @@ async def test_a_missing_page_is_named_with_the_requested_address(wire, status):
             await ask(wire.model(server, model="m"))
 
 
+async def test_an_unknown_endpoint_with_status_200_is_named_at_once(wire, streaming):
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/618
+    body = {"error": f"Unexpected endpoint or method. (POST {ENDPOINTS[wire.name]})"}
+    async with serving(answer(body)) as server:
+        with pytest.raises(BadRequest, match=f"requested .*{ENDPOINTS[wire.name]}.*base_url"):
+            await ask(wire.model(server, model="m"), streaming)
+        assert len(server.requests) == 1
+
+
 async def test_a_missing_model_is_not_a_wrong_address(wire):
     async with serving(answer({"error": {"message": "no model 'qwen3', pull it"}}, 404)) as server:
         with pytest.raises(BadRequest, match="pull it") as caught:
