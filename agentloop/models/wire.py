@@ -50,14 +50,14 @@ LONGEST_ASKED = 86_400.0  # seconds; longer delays are treated as a day
 
 
 def as_dict(value: Any, *path: str) -> JSON:
-    """Return the dict at a path of nested dicts, and an empty dict for other values."""
+    """The dict at a path of nested dicts; {} if there is none."""
     for name in path:
         value = cast(JSON, value).get(name) if isinstance(value, dict) else None
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
 def as_dicts(value: Any, *path: str) -> list[JSON]:
-    """Return the non-empty dicts of the list at a path, and [] for other values."""
+    """The dicts, except empty ones, of the list at a path; [] if there is no list."""
     for name in path:
         value = cast(JSON, value).get(name) if isinstance(value, dict) else None
     if not isinstance(value, list):
@@ -66,7 +66,7 @@ def as_dicts(value: Any, *path: str) -> list[JSON]:
 
 
 def plain_text(value: Any) -> str:
-    """Return text unchanged, other values as JSON: some servers encode arguments as objects."""
+    """Text as it is, other values as JSON: some servers send arguments as objects."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -75,7 +75,7 @@ def plain_text(value: Any) -> str:
 
 
 def first_text(fields: JSON, *names: str) -> str:
-    """Return the first non-empty field as text, or "" without such a field."""
+    """The first of these fields that isn't empty, as text; "" if all are."""
     for name in names:
         if value := fields.get(name):
             return plain_text(value)
@@ -83,7 +83,7 @@ def first_text(fields: JSON, *names: str) -> str:
 
 
 def drop_none(fields: Mapping[str, Any]) -> JSON:
-    """Return a copy without None values."""
+    """A copy that leaves out None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -96,7 +96,7 @@ DECODER = json.JSONDecoder(parse_int=_read_integer)
 
 
 def load_json(text: bytes | bytearray) -> Any:
-    """Read a JSON text; very long integers become text. Raises ValueError for invalid JSON."""
+    """Read JSON. Very long integers become text. Raises ValueError if the JSON is invalid."""
     decoded = text.removeprefix(BOM_UTF8).decode(errors="surrogatepass")
     try:
         return json.loads(decoded)
@@ -105,19 +105,19 @@ def load_json(text: bytes | bytearray) -> Any:
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
-    """Parse JSON text; return None for invalid JSON."""
+    """Read JSON; None if it's invalid."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
 
 
 def clean_json(value: Any) -> Any:
-    """Return a JSON value with valid text: lone surrogates become U+FFFD."""
+    """A JSON value whose texts are valid: lone surrogates become U+FFFD."""
     return from_json(clean_text(json.dumps(value, ensure_ascii=False)))
 
 
 def read_counts(usage: JSON) -> Counter[str]:
-    """Return the token counts of a usage object by name, including one nested level.
+    """The token counts of a usage object by name, also those one level below.
 
     {"input_tokens": 9, "details": {"cached": 4}} -> {"input_tokens": 9, "cached": 4}
     """
@@ -141,7 +141,7 @@ def merge(fields: Mapping[str, Any], more: Mapping[str, Any]) -> JSON:
 
 
 def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
-    """Add a streamed piece: fields in `growing` are extended, other fields are replaced."""
+    """Add a streamed piece: it extends the fields in `growing`, and replaces others."""
     for name, value in piece.items():
         old = whole.get(name)
         if old and name in growing:
@@ -154,7 +154,7 @@ def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
 
 
 class Encoded(list[bytes]):
-    """A list whose items are encoded already, as the value of a field in the body of a request.
+    """A list of items that are encoded already: a value in the body of a request.
 
     prefix: identifies the items and everything before them: see `encode_exchanges`.
     """
@@ -163,12 +163,12 @@ class Encoded(list[bytes]):
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as JSON, with null for NaN and infinity, which JSON does not have."""
+    """Encode a value as JSON, with null for NaN and infinity, which JSON doesn't have."""
     return to_json(value, inf_nan_mode="null")
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
-    """Return the body of a request, in which values may be `Encoded`."""
+    """Encode the body of a request, in which values may be `Encoded`."""
     pieces = list[bytes]()
     for name, value in body.items():
         pieces += b",", encode(name), b":"
@@ -179,10 +179,9 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 def split_exchanges(messages: Sequence[Message]) -> list[int]:
     """Return the index at which each exchange starts, and the number of messages.
 
-    An exchange can be written independently of the others. It is a reply, its results, and the user
-    messages up to the next reply. The system prompt is an exchange by itself. Two kinds of replies
-    do not start an exchange: a reply directly after another reply, and an empty reply, which is
-    omitted from requests.
+    An exchange is a reply, its results, and the user messages before the next reply. It can be
+    written without looking at the others. The system prompt is an exchange of its own. A reply
+    starts no exchange if it comes directly after another reply, or is empty: requests leave it out.
     """
     bounds = [0] if messages else []
     after_system = after_reply = False
@@ -247,12 +246,12 @@ def encode_exchanges(
 
 
 def system_texts(messages: Sequence[Message]) -> list[str]:
-    """Return the texts of the system messages."""
+    """The texts of the system messages."""
     return [message.content for message in messages if isinstance(message, SystemMessage)]
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return messages that start with the user after the system prompt, as some APIs require."""
+    """The messages, beginning with the user's after the system prompt, as some APIs require."""
     first = next((one for one in messages if not isinstance(one, SystemMessage)), None)
     if isinstance(first, UserMessage | ToolMessage):
         return messages
@@ -265,10 +264,9 @@ def in_turns(
     write_result: Callable[[ToolMessage], Sequence[JSON]],
     write_part: Callable[[Part], JSON | None],
 ) -> list[tuple[str, list[JSON]]]:
-    """Group messages into turns with alternating roles. A turn of the user may be empty.
+    """Group messages into turns of alternating roles. A turn of the user may be empty.
 
-    The results of a turn and the following user messages form one turn. The system prompt is
-    omitted.
+    Results and the user messages after them are one turn. The system prompt is left out.
     """
     turns = list[tuple[str, list[JSON]]]()
     for message in messages:
@@ -289,7 +287,7 @@ def in_turns(
 
 
 def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -> list[JSON]:
-    """Return the converted parts of a message, omitting None results of `write_part`."""
+    """Convert the parts of a message, and leave out those for which `write_part` returns None."""
     if isinstance(content, str):
         content = [TextPart(content)]
     return [*filter(None, map(write_part, content))]
@@ -303,11 +301,10 @@ def kept_blocks(
     calls: Sequence[JSON],
     text_of: Callable[[Sequence[JSON]], str],
 ) -> list[JSON]:
-    """Return the provider's original blocks, in which the message's calls replace the originals.
+    """The blocks that the provider sent, with the message's calls in place of the original calls.
 
-    `raw[field]` contains the blocks. Blocks whose type, or one of whose keys, is `mark` are calls.
-    Returns [] for blocks of a different owner, and if the text or calls of the message have
-    changed.
+    They're in `raw[field]`. A block is a call if its type, or one of its keys, is `mark`. Returns
+    [] if another owner sent the blocks, or the message's text or calls have changed since.
     """
     raw = as_dict(message.raw)
     if raw.get("owner", raw.get("provider")) != owner:
@@ -326,10 +323,8 @@ def kept_blocks(
 
 
 def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
-    """Return the media type of an image or a file, the data in base64, and the URL, if any.
-
-    The fourth value contains the provider's fields from the part's `extra`. Raises BadRequest for
-    unsupported parts.
+    """The media type of an image or a file, its data in base64, its URL if it has one, and the
+    provider's fields in its `extra`. Raises BadRequest for other parts.
     """
     if not isinstance(part, ImagePart | FilePart):
         raise BadRequest(f"a request cannot contain {part!r:.80}")
@@ -341,13 +336,13 @@ def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
 
 
 def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) -> JSON:
-    """Copy a JSON schema without keywords that match `refused`, applying `rewrite` recursively."""
+    """Copy a JSON schema without keywords that match `refused`; `rewrite` each subschema, too."""
 
     def visit(found: JSON) -> JSON:
         kept = JSON()
         for name, value in found.items():
-            # properties may have the names of keywords; their values are then schemas (except
-            # `discriminator`, a dict without a schema)
+            # a property may be named like a keyword, but then its value is a schema; only
+            # `discriminator` is a keyword whose value is another dict
             is_property = isinstance(value, dict) and "propertyName" not in value
             if is_property or not re.fullmatch(refused, name):
                 kept[name] = value
@@ -358,17 +353,17 @@ def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) 
 
 
 def wire_name(name: str) -> str:
-    """Return a tool name that all providers accept.
+    """A tool name that every provider accepts.
 
-    A name invented by the model receives an error result, but is part of all subsequent requests.
+    The model may invent a name. Its call gets an error result, but is in all later requests.
     """
     return re.sub("[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
-    """Return the id of a call, or a hash of the id if it does not match `allowed`.
+    """The id of a call, or a hash of it if the id doesn't match `allowed`.
 
-    The provider would reject such an id, which originates from a different server.
+    Such an id comes from another server, and this one would reject it.
     """
     if re.fullmatch(allowed, call_id):
         return call_id
@@ -376,17 +371,17 @@ def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
 
 
 def wire_arguments(call: ToolCall) -> str:
-    """Return the model's original arguments if they are a JSON object, otherwise "{}".
+    """The arguments as the model wrote them if they're a JSON object, otherwise "{}".
 
-    Providers reject all subsequent requests with invalid arguments in the history.
+    With invalid arguments in the history, providers would reject all later requests.
     """
     return "{}" if call.parsed is None else call.arguments
 
 
 def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
-    """Return the declaration of a tool: name, description, schema, and its `extra` fields.
+    """Declare a tool: its name, description, schema, and the fields in its `extra`.
 
-    Raises ValueError if `extra` contains one of the other fields.
+    Raises ValueError if `extra` has one of the other fields.
     """
     about = {"name": tool.name, "description": tool.description} | schema
     extra = as_dict(tool.extra, provider)
@@ -399,15 +394,15 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
 
 
 def check_types(blocks: Sequence[JSON]) -> None:
-    """Raise BadResponse for a block without a type: later requests could not contain it."""
+    """Raise BadResponse if a block has no type, because later requests couldn't contain it."""
     if not all(isinstance(block.get("type"), str) for block in blocks):
         raise BadResponse("a block without a type")
 
 
 def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
-    """Yield the sources cited for `text[start:end]`.
+    """Yield the sources that are cited for `text[start:end]`.
 
-    Positions in OpenAI's sources are added to `start` and `end`.
+    OpenAI's sources have positions of their own, which are added to `start` and `end`.
     """
     for source in as_dicts(sources):
         if source.get("type") == "file":
@@ -426,9 +421,9 @@ def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
 
 
 def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:
-    """Map a finish reason to a stop reason; unknown reasons are returned unchanged.
+    """The stop reason for a finish reason; an unknown one stays as it is.
 
-    A regular end with calls is "tool_calls". Raises BadResponse for a reason that is not text.
+    A regular end with calls is "tool_calls". Raises BadResponse if the reason isn't text.
     """
     if not isinstance(word, str | None):
         raise BadResponse(f"the finish reason is not text: {word}")
@@ -439,10 +434,10 @@ def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]
 
 
 def retry_after(headers: Mapping[str, str], body: str) -> float | None:
-    """Return the delay in seconds requested by a response, or None.
+    """The seconds that a response asks to wait; None if it doesn't say.
 
-    `retry-after` contains seconds or an HTTP date; `retry-after-ms` (OpenAI, Azure) takes
-    precedence over seconds. Google sends the delay in the body. Source:
+    `retry-after` has seconds or an HTTP date; `retry-after-ms` (OpenAI, Azure) counts before
+    seconds. Google sends the delay in the body. Source:
     https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
     """
     header = headers.get("retry-after", "")
@@ -460,9 +455,9 @@ def retry_after(headers: Mapping[str, str], body: str) -> float | None:
 
 
 def storable(message: AssistantMessage) -> AssistantMessage:
-    """Return a message with a serializable `raw`: lone surrogates become U+FFFD.
+    """A message whose `raw` can be stored: lone surrogates become U+FFFD.
 
-    Raises ValueError if `raw` cannot be converted to JSON.
+    Raises ValueError if `raw` can't be written as JSON.
     """
     if message.raw is None:
         return message
@@ -472,12 +467,12 @@ def storable(message: AssistantMessage) -> AssistantMessage:
 # ---- streams
 
 
-# Prefixes of a data line. The second contains a byte-order mark; GPUStack sends the third.
+# How a data line begins. The second has a byte-order mark; GPUStack sends the third.
 DATA = (b"data", b"\xef\xbb\xbfdata", b"error")
 
 
 class EventParser:
-    """Parses server-sent events: `feed` accepts pieces of any size, and yields event data.
+    """Parses server-sent events: `feed` takes pieces of any size, and returns the events' data.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
@@ -487,11 +482,11 @@ class EventParser:
         self._data = bytearray()  # the data of the incomplete event
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take the next piece, and return the data of all events that it completes."""
+        """Take the next piece. Returns the data of the events that it completes."""
         ends_line = b"\n" in piece or b"\r" in piece or self._line.endswith(b"\r")
         self._line.extend(piece)
         if not ends_line:
-            return []  # without copying, so that a line of many pieces takes linear time
+            return []  # copy nothing, so that a line of many pieces takes linear time
         events = list[bytes]()
         lines = bytes(self._line).splitlines(keepends=True)
         self._line.clear()
@@ -509,26 +504,26 @@ class EventParser:
 
 @dataclass
 class Accumulator(ABC):
-    """Assembles a streamed reply, and emits its pieces to a listener."""
+    """Puts a streamed reply together, and emits its pieces to a listener."""
 
     on_delta: OnDelta | None = None
     shown: bool = False
-    """Whether text or thinking was emitted, after which attempts are not repeated."""
+    """Whether text or thinking was emitted. If so, the attempt isn't repeated."""
     complete: bool = False
-    """Whether the end of the reply was received."""
+    """Whether the end of the reply has arrived."""
     body: bytearray = field(default_factory=bytearray)
-    """The bytes of this attempt's response, streamed or complete."""
+    """The bytes of this attempt's response, streamed or whole."""
     data: JSON = field(default_factory=JSON)
-    """The received part of the reply."""
+    """The part of the reply that has arrived."""
     texts: list[str] = field(default_factory=list[str])
     """The pieces of the answer that were emitted."""
 
     @abstractmethod
     def add(self, event: JSON) -> None:
-        """Process the next event, and emit its pieces."""
+        """Take the next event, and emit its pieces."""
 
     def reply(self) -> JSON:
-        """Return the reply in the format for `HTTPModel.read`."""
+        """The reply in the form that `HTTPModel.read` takes."""
         return self.data
 
     def text(self, piece: str) -> None:
