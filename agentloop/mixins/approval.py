@@ -86,25 +86,25 @@ OUTCOME = "The outcome of a call that awaited approval:"
 
 
 class Rule(NamedTuple):
-    """A verdict for matching calls to tools whose names match the glob `tool`.
+    """A verdict for calls of the tools whose names match the glob `tool`.
 
-    arguments: restricts the rule to some calls; None matches every call. Either a mapping of
-        argument names to globs, or a predicate that receives all arguments. Arguments are matched
-        after validation, with defaults filled in and converted to plain data (see
-        `plain_arguments`). An unknown argument is "", which "*" matches. A `default_factory` is
-        called separately for the rules and for the tool, so the two may see different values.
-        "deny" and "ask" rules match broadly: a glob matches a list or object if it matches any
-        key or value inside, in the validated or in the raw arguments. "allow" rules match
-        narrowly: a glob must match every list item, never matches an object, and "*" matches only
-        letters, digits, spaces and _./,:=@+~'"- without ".." segments, so "git *" does not match
-        "git log; rm x".
-        If an argument is a path, "deny" and "ask" globs also match the names of the file that the
-        path leads to, in any case: see `Tool.file_names`.
-    reason: shown to the model.
+    arguments: for which calls: globs by the name of the argument, or a predicate that gets all
+        arguments; None is for every call. The arguments are those that the tool gets, with
+        defaults, as plain data (see `plain_arguments`). An argument that the call doesn't have is
+        "", which "*" matches. A `default_factory` is called once for the rules and once for the
+        tool, so the two may see different values.
+        "deny" and "ask" match as much as possible: a glob matches a list or an object if it
+        matches any key or value inside, either as the model wrote it or as the tool gets it.
+        "allow" matches as little as possible: a glob must match each item of a list, never matches
+        an object, and "*" stands only for letters, digits, spaces and _./,:=@+~'"- but not for a
+        ".." segment, so "git *" doesn't match "git log; rm x".
+        If an argument is a path, "deny" and "ask" globs also match the names of the file that it
+        leads to, whatever their case: see `Tool.file_names`.
+    reason: what the model reads.
 
-    A "deny" or "ask" rule that can never match is reported at the first turn: see `check_rules`.
+    A "deny" or "ask" rule that can never match is reported in the first turn: see `check_rules`.
 
-    Rules are not a sandbox: an allowed command can do whatever its options permit.
+    Rules aren't a sandbox: an allowed command can do whatever its options permit.
     """
 
     verdict: Literal["allow", "ask", "deny"]
@@ -123,7 +123,7 @@ MODES = {
 
 @frozen
 class AlwaysAllow(Mark):
-    """A standing approval for a tool while its definition is unchanged: see `allow_always`."""
+    """A tool is approved from now on, until its definition changes: see `allow_always`."""
 
     tool: JSON = field(hash=False)
     arguments: Mapping[str, str] | None = field(default=None, hash=False)
@@ -145,9 +145,9 @@ class Deferred(CallEntry):
 
 
 class Deferrals(Fold):
-    """The deferred calls, until a note with the outcome follows in the log.
+    """The deferred calls, until the log has a note with their outcome.
 
-    answered: whether the log contains a result, by call id. The first says that the call waits.
+    answered: whether the log has a result, by call id. The first result says that the call waits.
     """
 
     def __init__(self, log: Records) -> None:
@@ -172,7 +172,7 @@ class Deferrals(Fold):
 
 
 def undecided(state: CallState) -> list[CallState]:
-    """Return the calls that await a decision: a call, or calls inside it at any depth."""
+    """The calls that await a decision: this one, or those inside it at any depth."""
     waiting = [state] if awaits_decision(state) else []
     for inner in state.inner:
         if inner.result is None:
@@ -181,7 +181,7 @@ def undecided(state: CallState) -> list[CallState]:
 
 
 class Consent(Fold):
-    """Standing approvals: of tools, and of the plan."""
+    """What is approved from now on: tools, and the plan."""
 
     always: tuple[AlwaysAllow, ...] = ()
     has_plan = False
@@ -193,7 +193,7 @@ class Consent(Fold):
             self.has_plan = True
 
     def allows(self, tool: Tool, arguments: JSON) -> bool:
-        """Return whether a standing approval covers these arguments."""
+        """Return whether calls with these arguments are always allowed."""
         for mark in self.always:
             is_same_tool = mark.tool.items() <= asdict(tool).items()  # older marks lack options
             rule = Rule("allow", arguments=mark.arguments)
@@ -205,20 +205,21 @@ class Consent(Fold):
 class Approval(Gate):
     """Runs only the calls that a rule, the mode or a person allows.
 
-    approval_mode: applies to calls that no rule matches. Read-only tools always run. Other tools
-        run ("auto"), require approval ("ask"), are denied ("readonly"), or are denied until
-        `approve_plan()` and then require approval ("plan").
-    approval_rules: "deny" takes precedence over "ask", and "ask" over "allow". If evaluating a rule
-        fails (its predicate raises or does not return a bool, or an argument is not plain data),
-        a "deny" or "ask" rule matches and an "allow" rule does not.
-    approval_callback: a function, sync or async, called with the call and the reason why approval
-        is required. Return True to allow the call, a string to deny it with a message for the
-        model, or a `Review` with other arguments or with a result; any other value denies the call.
-        If there's no callback, the run ends with "needs_approval".
-    approval_timeout: seconds to wait for the callback before denying the call.
-    defer_approval: whether the conversation continues while a call, or a call of a sub-agent,
-        awaits approval. The call's result says that it waits, and `agent.deferred` lists the call.
-        After `decide`, the next run executes an allowed call, and a note tells the model the
+    approval_mode: what happens to a call that no rule matches. Read-only tools always run. The
+        others run ("auto"), need approval ("ask"), are denied ("readonly"), or are denied until
+        `approve_plan()` and need approval from then on ("plan"). It's also for the calls of
+        sub-agents that have no `Approval` of their own.
+    approval_rules: "deny" goes before "ask", and "ask" before "allow". If a rule fails (its
+        predicate raises or doesn't return a bool, or an argument isn't plain data), a "deny" or
+        "ask" rule matches, and an "allow" rule doesn't.
+    approval_callback: a function, `def` or `async def`, that gets the call and the reason why it
+        needs approval. Return True to allow the call, a string to deny it and tell the model why,
+        or a `Review` with other arguments or with a result; anything else denies the call. If you
+        set no callback, the run ends with "needs_approval".
+    approval_timeout: how many seconds the callback may take before the call is denied.
+    defer_approval: whether the conversation goes on while a call, or a call of a sub-agent, awaits
+        approval. The result of the call says that it waits, and `agent.deferred` lists it. After
+        you `decide`, the next run runs the call if you allowed it, and a note tells the model the
         outcome. Calls of external tools aren't deferred, and a sub-agent never defers.
     """
 
@@ -236,7 +237,7 @@ class Approval(Gate):
 
     @property
     def deferred(self) -> tuple[ToolCall, ...]:
-        """The deferred calls that await a decision. They survive a restart, but not a fork."""
+        """The deferred calls that await a decision. They survive a restart, but a fork has none."""
         calls = list[ToolCall]()
         for state in self._deferrals(decided=False):
             calls += map(asked, undecided(state))
@@ -254,18 +255,18 @@ class Approval(Gate):
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Approve this tool's calls from now on, until its definition changes.
 
-        arguments: a mapping of argument names to globs, such as `{"command": "git log*"}`. To match
-            one exact value, use `{"command": glob.escape(value)}`.
+        arguments: globs by the name of the argument, such as `{"command": "git log*"}`. For one
+            exact value, write `{"command": glob.escape(value)}`.
 
-        Raises ToolError if the tool does not exist.
+        Raises ToolError if there's no such tool.
         """
         definition = asdict(find_tool(tool, self.toolset()))
         self.record(AlwaysAllow(definition, arguments))
 
     def approve_plan(self) -> None:
-        """Approve the plan that the model has proposed in this conversation.
+        """Approve the plan that the model proposed in this conversation.
 
-        In "plan" mode, calls require approval from now on instead of being denied.
+        In "plan" mode, calls aren't denied from now on, but need approval.
         """
         self.record(PlanApproved())
 
@@ -279,20 +280,20 @@ class Approval(Gate):
         return await super().call_model(request)
 
     def _deferrals(self, decided: bool) -> list[CallState]:
-        """Return the deferred calls, with or without a decision, whose outcome is not noted."""
+        """The deferred calls whose outcome no note has told yet, either decided or not."""
         states = self.conversation.states
         deferred = [states[id] for id in self.fold(Deferrals).answered if id in states]
         return [state for state in deferred if decided != bool(undecided(state))]
 
     def _announce_decision(self) -> None:
-        """Add a note about a decided deferral if `run()` would have nothing to continue."""
+        """Add a note about a decision if `run()` would have nothing to continue."""
         if self._deferrals(decided=True) and not can_continue(self.messages):
             self.add_note(DECIDED)
 
     async def _settle_deferred(self, state: CallState) -> None:
-        """Run a deferred call if it was allowed, and return its outcome to the model in a note.
+        """Run a deferred call if it was allowed, and tell the model its outcome in a note.
 
-        A call that has started before, in a process that was killed, does not run again.
+        If it had started, in a process that was killed, it doesn't run again.
         """
         resumes = any(tool.resumes for tool in self.toolset() if tool.name == state.call.name)
         if state.status == "pending" or (state.status == "running" and resumes and state.inner):
@@ -326,7 +327,7 @@ class Approval(Gate):
                     return None
 
     async def _settle_asking(self, asking: Sequence[CallState], stop: Stop) -> None:
-        """Decide or defer calls that asked while they ran: a tool's, or a sub-agent's calls.
+        """Decide or defer what asked while it ran: a tool, or a sub-agent's calls.
 
         Raises the Stop if the run has to end.
         """
@@ -370,16 +371,16 @@ class Approval(Gate):
         return judgment
 
     def _mode(self, tool: Tool) -> tuple[Verdict, str]:
-        """Return the verdict and reason for a tool whose call matches no rule."""
+        """The verdict and the reason for a call that matches no rule."""
         mode = "auto" if tool.read_only else self.approval_mode
         if mode == "plan" and self.fold(Consent).has_plan:
             mode = "ask"
         return MODES[mode]
 
     async def _settle(self, judgment: Judgment, tool: Tool, arguments: JSON) -> Judgment:
-        """Resolve an approval request: by an earlier decision, a standing approval or the callback.
+        """Answer a request: by an earlier decision, by what's always allowed, or by the callback.
 
-        If none applies, the returned judgment is waiting.
+        If there's none of these, the judgment waits.
         """
         call, agent = judgment.call, judgment.agent
         state = agent.conversation.state_of(call)
@@ -401,7 +402,7 @@ class Approval(Gate):
         return decided(judgment, decision)
 
     async def _ask_reviewer(self, call: ToolCall, reason: str) -> Decision:
-        """Return the decision of the callback. An answer after the timeout is ignored."""
+        """Ask the callback. An answer after the timeout has no effect."""
         assert self.approval_callback
         work = call_function(self.approval_callback, call, reason)
         try:
@@ -432,8 +433,8 @@ def check_callback(callback: Callable[..., object] | None) -> None:
 def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
     """Report "deny" and "ask" rules that can never match a call of these tools.
 
-    Logs a warning about an unknown tool, because a later turn may offer the tool. Raises ValueError
-    for a tool name in another case, and for an argument that none of the tools has.
+    An unknown tool is a warning in the log, because a later turn may offer it. A tool's name in
+    another case, or an argument that none of the tools has, raises ValueError.
     """
     for rule in rules:
         if rule.verdict == "allow":
@@ -446,7 +447,6 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
 
 
 def check_tool_name(rule: Rule, tools: Sequence[Tool]) -> None:
-    """Report a rule whose glob matches none of the tools: see `check_rules`."""
     for tool in tools:
         if fnmatchcase(tool.name.lower(), rule.tool.lower()):
             raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
@@ -455,7 +455,7 @@ def check_tool_name(rule: Rule, tools: Sequence[Tool]) -> None:
 
 
 def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:
-    """Raise ValueError for an argument of a rule that none of its tools has."""
+    """Raise ValueError if a rule names an argument that none of its tools has."""
     if callable(rule.arguments) or not all(map(has_fixed_arguments, tools)):
         return
     names = (name for tool in tools for name in tool.parameters.get("properties") or ())
@@ -466,16 +466,15 @@ def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:
 
 
 def has_fixed_arguments(tool: Tool) -> bool:
-    """Return whether the schema of a tool names each possible argument.
+    """Return whether a tool's schema names every argument that it may get.
 
-    The schema of a pydantic model does not: the arguments have further names, such as aliases.
+    With a parameter that is a pydantic model, it doesn't: there are more names, such as aliases.
     """
     is_model = isinstance(tool, FunctionTool) and tool.takes.model_parameter
     return tool.parameters.get("additionalProperties") is False and not is_model
 
 
 def decided(judgment: Judgment, decision: Decision) -> Judgment:
-    """Return the judgment with a decision applied."""
     verdict = Verdict.ALLOW if decision.allowed else Verdict.DENY
     if decision.is_response:
         verdict = Verdict.ANSWERED
@@ -485,7 +484,7 @@ def decided(judgment: Judgment, decision: Decision) -> Judgment:
 def matches(
     rule: Rule, name: str, arguments: JSON, written: JSON, files: Mapping[str, Sequence[str]] = {}
 ) -> bool:
-    """Return whether a rule applies to a call. A rule that fails applies unless it allows."""
+    """Return whether a rule applies to a call. A rule that fails applies, unless it allows."""
     if not fnmatchcase(name, rule.tool):
         return False
     try:
@@ -501,13 +500,14 @@ def matches(
 def rule_matches(
     rule: Rule, arguments: JSON, written: JSON, files: Mapping[str, Sequence[str]]
 ) -> object:
-    """Return whether a rule matches the arguments. Propagates exceptions from its predicate.
+    """Return whether a rule matches the arguments.
 
-    written: the raw arguments from the model. "deny" and "ask" rules match these too, because
-        validation may drop values such as a second alias of a field.
+    written: the arguments as the model wrote them. "deny" and "ask" rules match these too, because
+        validation may drop a value, such as a second alias of a field.
     files: the names of the files that the arguments lead to: see `Tool.file_names`.
 
-    Raises PydanticSerializationError if an argument cannot be converted to plain data.
+    Raises what the rule's predicate raises, and PydanticSerializationError if an argument can't be
+    made plain data.
     """
     if callable(rule.arguments):
         return rule.arguments({**arguments})
@@ -525,7 +525,7 @@ def rule_matches(
 
 
 def matches_anywhere(value: Any, glob: str) -> bool:
-    """Return whether a glob matches a value or anything nested in it, including object keys."""
+    """Return whether a glob matches a value, or anything in it, keys of objects included."""
     match value:
         case {**named} if named:
             return matches_anywhere([*named, *named.values()], glob)
@@ -537,9 +537,9 @@ def matches_anywhere(value: Any, glob: str) -> bool:
 
 
 def matches_safely(value: Any, glob: str) -> bool:
-    """Return whether a glob matches plain text (see PLAIN), or equals the text exactly.
+    """Return whether a glob matches plain text (see PLAIN), or is the text itself.
 
-    Every item of a list must match; an object never does.
+    Each item of a list must match; an object never does.
     """
     match value:
         case [*items] if items:
@@ -553,10 +553,10 @@ def matches_safely(value: Any, glob: str) -> bool:
 
 
 def plain_arguments(arguments: JSON) -> JSON:
-    """Convert validated arguments to plain data: see `to_plain_data`.
+    """Turn validated arguments into plain data: see `to_plain_data`.
 
-    If the only argument is a pydantic model, it represents the whole argument object. Its fields
-    are then added as arguments, by name and by alias: {"message": Message(to="anna")} becomes
+    If the only argument is a pydantic model, it stands for all arguments. So its fields become
+    arguments too, by name and by alias: {"message": Message(to="anna")} becomes
     {"message": {"to": "anna"}, "to": "anna"}.
     """
     plain: JSON = to_plain_data(arguments)
@@ -571,9 +571,9 @@ def plain_arguments(arguments: JSON) -> JSON:
 
 
 def to_plain_data(value: Any) -> Any:
-    """Convert models and dataclasses to dicts, and tuples to lists, recursively.
+    """Turn models and dataclasses into dicts and tuples into lists, at any depth.
 
-    Attribute values are used as they are; custom serializers are bypassed.
+    It takes the values of attributes as they are, and calls no serializer.
     """
     match value:
         case BaseModel():

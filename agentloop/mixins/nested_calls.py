@@ -44,18 +44,17 @@ class NestedCalls(Loop):
     async def call(self, tool_or_name: Tool | str, /, **arguments: Any) -> Any:
         """Call another tool of this agent from a tool, and return its result.
 
-        The same gates, limits and dependencies apply as to the model's calls. The call is recorded
-        in the log, but not sent to the model. The result is text or parts, or the JSON data of
-        another value, truncated at `max_result_chars`. `asyncio.gather` runs calls concurrently.
+        It passes the same gates, limits and dependencies as the model's calls. The log has it, but
+        the model doesn't see it. You get text or parts, or the JSON data of another value, cut off
+        at `max_result_chars`. To run calls at the same time, use `asyncio.gather`.
 
-        If the call requires approval or an external answer, the run ends and `pending` lists the
-        call. After the decision or the answer, `run()` executes the calling tool again if that tool
-        is idempotent: completed nested calls return their recorded results without another
-        execution. Otherwise `run()` executes only the nested call, and the result of the calling
-        tool states that the outcome is unknown.
+        If the call needs approval or an answer from outside, the run ends, and `pending` lists the
+        call. Once it's decided or answered, `run()` runs your tool again if it's idempotent: nested
+        calls that were done return their recorded results and don't run again. If it isn't, `run()`
+        runs the nested call only, and the model reads that the outcome of your tool is unknown.
 
-        Raises ToolError if the call fails, is denied or not executed, and RuntimeError outside of a
-        tool of this agent.
+        Raises ToolError if the call fails, is denied or doesn't run, and RuntimeError anywhere but
+        in a tool of this agent.
         """
         caller = current_caller.get()
         if caller is None or caller.agent is not self:
@@ -77,15 +76,15 @@ class NestedCalls(Loop):
 
 @dataclass(eq=False)
 class Caller:
-    """One execution of a tool, and the nested calls of the tool.
+    """One run of a tool, with the calls that it makes.
 
-    If the tool is executed again, a nested call is matched with the first unmatched call of
-    previous executions with the same name and arguments. A completed call returns the recorded
-    result, and a started call is executed again only if its tool is idempotent.
+    When a tool runs again, each call that it makes is matched with one that it made before: the
+    first of the same name and arguments that isn't taken yet. If that call was done, its recorded
+    result is returned. If it had started, it runs again only if its tool is idempotent.
 
-    outer: the call that executes the tool.
+    outer: the call that runs the tool.
     run_calls: `Loop.call_tools`.
-    tasks: the running calls.
+    tasks: the calls that are running.
     error: the first exception that ends the run.
     """
 
@@ -97,9 +96,9 @@ class Caller:
     error: BaseException | None = None
 
     async def call(self, tool: Tool, arguments: str) -> Any:
-        """Execute a nested call, and return its result.
+        """Run a nested call and return its result.
 
-        Raises ToolError for an error result, and exceptions that end the run, such as Stop.
+        Raises ToolError if the result is an error, and what ends the run, such as Stop.
         """
         call = self._earlier_call(tool.name, arguments) or self._new_call(tool.name, arguments)
         task = asyncio.create_task(self._run(call, tool))
@@ -107,7 +106,7 @@ class Caller:
         task.add_done_callback(self.tasks.discard)
         result = await task
         if isinstance(result, BaseException):
-            while self.tasks:  # an approval request, for example, does not stop other nested calls
+            while self.tasks:  # an approval request, for example, doesn't stop the other calls
                 await asyncio.wait(self.tasks)
             raise result
         if result.is_error:
@@ -121,9 +120,9 @@ class Caller:
         current_caller.set(self)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Cancel the nested calls that the tool has not awaited. Raise the exception of a call.
+        """Cancel the calls that the tool didn't wait for, and raise what ends the run.
 
-        Exceptions of nested calls, for example a Stop, end the run even if the tool caught them.
+        An exception of a nested call, such as a Stop, ends the run even if the tool caught it.
         """
         if self.tasks and await cancel_and_wait(self.tasks, self.agent.cancel_timeout):
             raise asyncio.CancelledError
@@ -132,16 +131,16 @@ class Caller:
 
     @cached_property  # most tools make no calls
     def _earlier(self) -> list[CallState]:
-        """Return the unmatched calls of earlier executions."""
+        """The calls that earlier runs of the tool made, and that aren't matched yet."""
         return [*self.agent.conversation.state_of(self.outer).inner]
 
     @cached_property
     def _slots(self) -> dict[bool, asyncio.Semaphore]:
-        """Return the slots of running calls, by whether their tools allow parallel calls."""
+        """How many calls may run at once: many of parallel tools (True), one of others."""
         return {True: asyncio.Semaphore(self.max_parallel), False: asyncio.Semaphore(1)}
 
     def _earlier_call(self, name: str, arguments: str) -> ToolCall | None:
-        """Return and remove the matching call of a previous execution."""
+        """Take the matching call out of those that earlier runs made."""
         for state in self._earlier:
             made = state.newest(InnerCall)  # without the changes of a reviewer
             if made and (made.name, made.arguments) == (name, arguments):
@@ -150,16 +149,16 @@ class Caller:
         return None
 
     def _new_call(self, name: str, arguments: str) -> ToolCall:
-        """Record a nested call. Raises ToolError for recursion beyond `MAX_DEPTH`."""
+        """Record a nested call. Raises ToolError if calls are nested deeper than `MAX_DEPTH`."""
         states = self.agent.conversation.states
         parent = states.get(self.outer.id)
         if parent is None or parent.result:
-            raise ToolError(f"{name} cannot be called: the call {self.outer.id!r} is not running.")
+            raise ToolError(f"{name} can't be called: the call {self.outer.id!r} isn't running.")
         depth, call = 1, parent.call
         while call.parent_id:
             depth, call = depth + 1, states[call.parent_id].call
         if depth > MAX_DEPTH:
-            raise ToolError(f"{name} cannot be called: the limit is {MAX_DEPTH} levels of calls.")
+            raise ToolError(f"{name} can't be called: the limit is {MAX_DEPTH} levels of calls.")
         call_id = f"{self.outer.id}.{len(parent.inner) + 1}"
         while call_id in states:
             call_id += "_"
@@ -168,7 +167,7 @@ class Caller:
         return record.call
 
     async def _run(self, call: ToolCall, tool: Tool) -> Outcome:
-        """Execute a nested call if permitted. Return its result or the run-ending exception."""
+        """Run a nested call if it may run. Return its result, or what ends the run."""
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
             if state.may_start or (tool.resumes and state.result is None):

@@ -7,9 +7,9 @@ Copy with: tools.py, transcript.py and their imports.
     agent.answer(result.pending[0].id, "For four.")
     result = await agent.run()                           # in another process too, from a session
 
-Any tool can be answered externally: `@tool(external=True)` declares work for a person, a message
-queue or a browser. The function of an external tool is never executed. The other calls of the turn
-are executed, and their results are recorded before the run ends.
+Any tool can get its answers from outside: `@tool(external=True)` is for work that a person, a
+message queue or a browser does. The function of such a tool never runs. The other calls of the turn
+do, and their results are recorded before the run ends.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ..transcript import Awaits, CallEntry, CallState
 
 @frozen
 class UserQuestion(Awaits):
-    """The tool of a started call asks the user; `agent.answer` records the UserAnswer.
+    """A tool that has started asks the user; `agent.answer` records the UserAnswer.
 
-    The run ends as "needs_answer". After the answer, `run()` executes the call again.
+    The run ends with "needs_answer". After the answer, `run()` runs the call again.
 
-    arguments: the question as a JSON object, which `agent.pending` presents in place of the
-        arguments of the call.
-    state: data of the tool for its next execution.
+    arguments: the question as a JSON object. `agent.pending` shows it instead of the arguments of
+        the call.
+    state: what the tool wants to know when it runs again.
     """
 
     arguments: str
@@ -68,14 +68,14 @@ def ask_user(question: str, options: Sequence[str] = ()) -> None:
 
 
 def question_text(arguments: JSON) -> str:
-    """Return a pending question as Markdown, with numbered options."""
+    """A pending question as Markdown, with numbered options."""
     options = enumerate(options_of(arguments), 1)
     lines = [f"{number}. {option}" for number, option in options]
     return "\n".join([str(arguments.get("question", "")), *lines])
 
 
 def answer_text(arguments: JSON, answer: str) -> str:
-    """Return the option that the user selected by its number, otherwise the answer."""
+    """The option whose number the user gave, or the answer itself."""
     options = options_of(arguments)
     if answer in options:
         return answer
@@ -84,7 +84,7 @@ def answer_text(arguments: JSON, answer: str) -> str:
 
 
 def options_of(arguments: JSON) -> list[str]:
-    """Return the options of an `ask_user` call; an empty list if the argument is not a list."""
+    """The options of an `ask_user` call: none if the model sent anything but a list."""
     match arguments.get("options"):
         case [*options]:
             return [str(option) for option in options]

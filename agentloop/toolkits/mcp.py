@@ -10,22 +10,21 @@ Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, 
         tools = [tool for server in servers for tool in server.tools]
         failed = [server.error for server in servers if server.error]
 
-A server receives only its configured environment variables, and HOME, PATH and similar variables of
-this process. Servers have 60 seconds to start (`start_timeout`) and 5 to stop; child processes are
-killed together with their server. After a server has terminated or was closed, its tools return an
-error. A server's declaration that a tool is `read_only` is ignored unless the configuration sets
-`trust_hints`.
+A server gets only the environment variables that you configure, and HOME, PATH and the like. It has
+60 seconds to start (`start_timeout`) and 5 to stop; its child processes are killed with it. Once a
+server has ended or was closed, its tools return an error. A server may say that a tool is
+`read_only`: that counts only if you configure `trust_hints`.
 
-For servers that require a login, `auth` is an `httpx2.Auth`, such as the package's
-`OAuthClientProvider`, which stores its tokens in a `TokenStorage` of your choice. Set a longer
-`start_timeout` to wait for the user.
+If a server wants a login, pass an `httpx2.Auth` as `auth`, such as the package's
+`OAuthClientProvider`, which keeps its tokens in a `TokenStorage` that you write. Set a longer
+`start_timeout`, so that the user has time.
 
     auth = OAuthClientProvider(url, client_metadata, token_storage, open_browser, await_callback)
     async with mcp_tools(url, auth=auth, start_timeout=300) as tools: ...
 
-A configuration can refer to environment variables: `${TOKEN}`. Error messages hide the values of
-these variables, of `env` and `headers`, and every component of a `url` except its host. Tool
-results may contain the values, because many paths contain `${HOME}`.
+A configuration can name environment variables: `${TOKEN}`. Error messages hide their values, those
+of `env` and `headers`, and everything of a `url` but its host. Results of tools may contain them,
+because many paths contain `${HOME}`.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ MAX_RESULT = 5_000_000
 
 @dataclass(eq=False)
 class MCPError(Exception):
-    """A server cannot be used. `stderr` contains the end of its standard error output."""
+    """A server can't be used. `stderr` is the end of what it wrote to standard error."""
 
     server: str
     reason: str
@@ -86,9 +85,8 @@ class MCPError(Exception):
 
 # ---- configuration
 
-# Keys of other programs, and the corresponding settings. Keys that map to "" are ignored, because
-# `Approval` decides which tools require approval. Sources: the documentation of these programs on
-# MCP.
+# Keys of other programs, and our settings. A key with "" has no effect: `Approval` decides which
+# tools need approval. Sources: what these programs document about MCP.
 OTHER_NAMES = {
     "serverUrl": "url",  # Windsurf
     "httpUrl": "url",  # Gemini CLI
@@ -109,22 +107,21 @@ OTHER_NAMES_OF_A_FILE = {
 
 
 class MCPConfig(StrictConfig):
-    """Connection settings of a server: `command`, `args`, `env`, `cwd`, or `url`, `headers`,
-    `type="sse"`.
+    """How to reach a server: `command`, `args`, `env`, `cwd`, or `url`, `headers`, `type="sse"`.
 
-    include, exclude: patterns (`read_*`) for the tool names, without the server's prefix.
-    enabled, disabled: only servers that are enabled and not disabled are started.
-    timeout: maximum seconds per call, at most 3,600. Configurations of Claude Code and Gemini CLI
-        state milliseconds: write 60 instead of 60000.
-    start_timeout: maximum seconds to start, including a download by `npx -y` or `uvx`.
-    elicitation: let the server ask the user. Requires a `tool_class` that answers questions, such
-        as `AskingTool` of the recipe ask_user.py. Only MCP 2026-07-28 has such questions: the
-        client tries this version first, which terminates some older servers.
-    trust_hints: accept the server's declaration that a tool is `read_only`. `Approval` may then
-        execute the tool without approval.
+    include, exclude: patterns (`read_*`) for the names of tools, without the server's prefix.
+    enabled, disabled: a server starts only if it's enabled and not disabled.
+    timeout: how many seconds a call may take, at most 3,600. Claude Code and Gemini CLI count
+        milliseconds: write 60 instead of 60000.
+    start_timeout: how many seconds the start may take, with a download by `npx -y` or `uvx`.
+    elicitation: whether the server may ask the user. You also need a `tool_class` that answers,
+        such as `AskingTool` of the recipe ask_user.py. Only MCP 2026-07-28 has such questions,
+        so this version is tried first, and some older servers exit then.
+    trust_hints: whether to believe a server which says that a tool is `read_only`. `Approval` then
+        runs the tool and asks nobody.
 
-    `OTHER_NAMES` lists the accepted keys of other programs. Unknown keys, and two keys for the same
-    setting, are errors.
+    Keys of other programs are accepted: see `OTHER_NAMES`. An unknown key is an error, and so are
+    two keys for one setting.
     """
 
     other_names = OTHER_NAMES
@@ -156,7 +153,7 @@ class _File(StrictConfig):
 
 
 class MCPTool(Tool):
-    """A tool of a server, named `server__tool`. Invalid names are changed, and end with a hash.
+    """A tool of a server, named `server__tool`. An invalid name is changed, and ends with a hash.
 
     elicitation_callback: as in the package's client, for servers with the setting `elicitation`.
     """
@@ -201,15 +198,15 @@ class MCPTool(Tool):
         return parts or result.structured_content
 
     async def request(self, args: JSON, overrides: Overrides) -> Any:
-        """Send a call, and return the server's result. A question of the server is an error.
+        """Send a call and return the server's result. A question of the server is an error.
 
-        A subclass that answers questions overrides this method and `elicitation_callback`.
+        To answer questions, override this method and `elicitation_callback`.
         """
         return await self.server.client.call_tool(self.own_name, args)
 
 
 def as_part(block: Any) -> TextPart | ImagePart:
-    """Convert a content block: to its text, its image, or otherwise its fields as JSON."""
+    """Turn a content block into its text or image, or anything else into JSON."""
     block = getattr(block, "resource", block)
     data = getattr(block, "data", getattr(block, "blob", ""))
     if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
@@ -225,15 +222,14 @@ def as_part(block: Any) -> TextPart | ImagePart:
 class MCPServer:
     """A connection to a server. One task owns the connection; any task may use it.
 
-    tools: the tools that the server currently offers.
-    error: the reason why the server did not start or the connection ended; None during a
-        connection.
+    tools: what the server offers now.
+    error: why the server didn't start, or the connection ended; None while it's connected.
     client: the client of the package `mcp`, for resources and prompts (recipe mcp_tools.py).
     """
 
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
-    end: Exception | None = None  # the reason why the newest connection ended
+    end: Exception | None = None  # why the newest connection ended
     stderr: Any  # a temporary file; its type differs on Windows
 
     def __init__(
@@ -259,7 +255,7 @@ class MCPServer:
         self.secrets = Secrets({*secrets, *texts, *map(unquote, texts)})
 
     async def own(self) -> None:
-        """Open and close the connection in one task, as the package requires."""
+        """Open and close the connection in one task, because the package requires it."""
         with TemporaryFile("w+", errors="replace") as self.stderr:
             try:
                 await self._connect()
@@ -271,9 +267,9 @@ class MCPServer:
                 self.started.set()
 
     async def _connect(self) -> None:
-        """Connect with the older protocol, which most servers use, otherwise with the newest.
+        """Connect with the older protocol, which most servers use, or else with the newest.
 
-        Requesting the supported versions first would terminate some older servers.
+        If you ask for the versions first, some older servers exit.
         """
         if self.config.elicitation:
             await self._connect_in("auto")
@@ -286,7 +282,7 @@ class MCPServer:
             await self._connect_in("auto")
 
     async def _connect_in(self, mode: str) -> None:
-        """Connect in a mode of the protocol, and stay connected until the task is cancelled."""
+        """Connect, and stay connected until the task is cancelled."""
         try:
             import httpx2
             from mcp.client import sse, streamable_http
@@ -318,7 +314,7 @@ class MCPServer:
             raise
 
     async def _keep_open(self, transport: Any, start: asyncio.Timeout, mode: str) -> None:
-        """Connect, and list the tools after every change, until the connection ends."""
+        """Connect, and list the tools again after each change, until the connection ends."""
         import mcp
 
         changed = asyncio.Event()
@@ -355,7 +351,7 @@ class MCPServer:
                         raise self.end
 
     async def _list_tools(self) -> Sequence[Tool]:
-        """Request the tools page by page. Return the tools that the configuration includes."""
+        """Get the tools page by page, and return those that the configuration includes."""
         page: Any = await self.client.list_tools()
         definitions = [*page.tools]
         while page.next_cursor and page.tools and len(definitions) < MAX_TOOLS:
@@ -369,12 +365,11 @@ class MCPServer:
         return [*tools.values()][:MAX_TOOLS]
 
     def _includes(self, name: str) -> bool:
-        """Return whether the configuration includes the tool with this name."""
         matches = partial(fnmatchcase, name)
         return any(map(matches, self.config.include)) and not any(map(matches, self.config.exclude))
 
     def explain(self, error: Exception) -> MCPError:
-        """Return an MCPError with the reason of an exception and the end of the server's stderr."""
+        """Return an MCPError that says why, with the end of the server's stderr."""
         self.stderr.seek(0)
         hide = partial(mask, secrets=self.secrets)
         written = hide(self.stderr.read())[-500:].strip()
@@ -382,17 +377,17 @@ class MCPServer:
 
 
 def refuses_older(error: BaseException) -> bool:
-    """Return whether a server only supports the newest protocol, without `initialize`."""
+    """Return whether a server knows only the newest protocol, which has no `initialize`."""
     # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
     refused = getattr(error, "code", None) in (-32022, -32601)
     return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
 
 
-# ---- the bounds of messages, applied before the package converts their content to objects
+# ---- how large a message may be, checked before the package makes objects of it
 
 
 class Messages:
-    """The stream of a server's messages, with bounds on the lists in a message."""
+    """The stream of a server's messages, whose lists are cut off at a limit."""
 
     def __init__(self, server: MCPServer, on_end: Callable[[], None]) -> None:
         self.server = server
@@ -401,7 +396,7 @@ class Messages:
 
     @asynccontextmanager
     async def of(self, transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
-        """Open a transport and yield its streams. The stream for reading is bounded."""
+        """Open a transport, and yield this stream for reading and the transport's for writing."""
         async with transport as (self.stream, writing):
             yield self, writing
 
@@ -425,7 +420,7 @@ class Messages:
 
 
 async def bound_lists(server: str, result: JSON) -> None:
-    """Truncate the lists in a server's result, and remove unusable tools."""
+    """Cut off the lists in a server's result, and drop the tools that can't be used."""
     content: list[object] | None = result.get("content")
     definitions: list[JSON] | None = result.get("tools")
     if isinstance(content, list) and (omitted := len(content) - MAX_BLOCKS) > 0:
@@ -444,9 +439,9 @@ async def bound_lists(server: str, result: JSON) -> None:
 
 
 def checked_tool(definition: JSON) -> JSON:
-    """Return a tool's definition without null keywords in its schema.
+    """Return a tool's definition, whose schema has no null keywords any more.
 
-    Raises an exception if the definition is too large or the schema is unusable.
+    Raises an exception if the definition is too large, or the schema can't be used.
     """
     from mcp.types import methods
 
@@ -464,9 +459,9 @@ def checked_tool(definition: JSON) -> JSON:
 
 @asynccontextmanager
 async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start a server and yield its message streams. Stop the server's processes at the end.
+    """Start a server and yield its message streams. Its processes are stopped at the end.
 
-    Replaces the transport of the package, which accepts messages of any length.
+    The package's own transport accepts messages of any length.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
@@ -502,7 +497,7 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 async def receive_lines(reader: Any, received: Any) -> None:
-    """Forward one message per line, until a line is too long or unreadable."""
+    """Pass on one message per line, until a line is too long or can't be read."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
@@ -533,7 +528,7 @@ async def send_lines(writer: Any, outgoing: Any) -> None:
 
 
 async def stop_process(process: asyncio.subprocess.Process) -> None:
-    """Close a server's standard input. Terminate, then kill a server that does not stop."""
+    """Close a server's standard input. If it doesn't stop, terminate it, then kill it."""
     if process.stdin:
         process.stdin.close()
     for force in (False, True, True):
@@ -548,9 +543,9 @@ async def stop_process(process: asyncio.subprocess.Process) -> None:
 
 
 class MCPTools(Loop):
-    """Offers the current tools of servers: a changed list takes effect in the next turn.
+    """Offers what the servers offer now: when a server changes its list, the next turn has it.
 
-    mcp_servers: servers, as yielded by `mcp_servers`.
+    mcp_servers: the servers that `mcp_servers` yields.
     """
 
     mcp_servers: Sequence[MCPServer] = ()
@@ -572,11 +567,11 @@ async def mcp_servers(
 ) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
 
-    The servers start concurrently. A server that does not start has an `error` instead of tools.
-    Raises ValueError with the position for an invalid file.
+    They start at the same time. A server that doesn't start has an `error`, and no tools.
+    Raises ValueError, with the position, if the file isn't valid.
 
-    text: the content to use instead of the file.
-    auth: an `httpx2.Auth` by server name, for servers that require a login.
+    text: what to read instead of the file.
+    auth: an `httpx2.Auth` by the name of the server, for servers that want a login.
     tool_class: the class of the tools, such as `AskingTool` of the recipe ask_user.py.
     """
     try:
@@ -609,12 +604,12 @@ async def mcp_tools(
 ) -> AsyncGenerator[Sequence[Tool]]:
     """Start one server (a command and its arguments, or a URL) and yield its tools.
 
-    config: additional settings of `MCPConfig`.
-    name: the prefix of the tool names, before `__`; use a different name for each server.
-    auth: an `httpx2.Auth` for a server that requires a login.
+    config: more settings of `MCPConfig`.
+    name: what the names of the tools begin with, before `__`; give each server another.
+    auth: an `httpx2.Auth`, if the server wants a login.
     tool_class: the class of the tools.
 
-    Raises MCPError if the server does not start.
+    Raises MCPError if the server doesn't start.
     """
     if "://" in target:
         config["url"] = target
