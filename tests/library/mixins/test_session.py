@@ -405,6 +405,19 @@ class TestSession(test_loop.TestLoop):
                     use(session=name)
         assert [path.name for path in tmp_path.rglob("*")] == ["sessions", "s.jsonl"]
 
+    def test_an_agent_whose_construction_fails_leaves_its_session_free(self, tmp_path):
+        class Failing(SessionAgent):
+            def load_records(self):
+                super().load_records()
+                raise LookupError("no such customer")
+
+        settings = {"llm": ScriptedModel("ok"), "session": "s", "session_dir": tmp_path}
+        with pytest.raises(LookupError) as caught:
+            Failing(**settings)
+        agent = SessionAgent(**settings)
+        assert agent.run_sync("x").text == "ok"
+        assert caught.value, "the failed agent still exists"
+
     def test_a_closed_agent_raises_an_error_and_records_nothing(self, tmp_path):
         agent, llm = open_session(tmp_path, "x")
         agent.close()
