@@ -93,7 +93,7 @@ CHOICES: dict[str, JSON] = {
     "none": {"type": "none"},
 }
 ID = "[a-zA-Z0-9_-]{1,64}"
-# Matches all schema keywords that structured outputs reject, that is, all except these. Source:
+# Matches the schema keywords that structured outputs reject: all but these. Source:
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
@@ -141,16 +141,16 @@ def _write_result(message: ToolMessage) -> list[JSON]:
 
 
 def _is_sendable(block: JSON) -> bool:
-    """Return False for blank text, and for thinking truncated before its signature.
+    """Whether the API takes a block: not blank text, nor thinking cut off before its signature.
 
-    The API produces these blocks, but rejects them in requests.
+    It sends such blocks, but rejects them in requests.
     """
     name = NOT_BLANK.get(block["type"])
     return not name or bool(first_text(block, name).strip())
 
 
 def _write_assistant(message: AssistantMessage) -> list[JSON]:
-    """Return the API's original blocks, or new blocks for a changed message."""
+    """The blocks that the API sent, or new ones if the message has changed."""
     calls: list[JSON] = [
         {
             "type": "tool_use",
@@ -166,8 +166,8 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
 
 
 def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
-    """Remove pending calls of the provider's tools, and thinking at the end, from an ended turn."""
-    # the provider executes pending calls of its own tools only when the turn continues
+    """Take pending calls of the provider's tools, and thinking at the end, out of an ended turn."""
+    # the provider runs pending calls of its own tools only if the turn goes on
     blocks[:] = [
         block for block in blocks if "_tool_use" not in block["type"] or block["id"] in answered
     ]
@@ -176,9 +176,9 @@ def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
 
 
 def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Return messages in the format of the Messages API.
+    """Write messages for the Messages API.
 
-    Raises BadRequest for an unsupported part.
+    Raises BadRequest for a part that the API doesn't support.
     """
     turns = in_turns(messages, _write_assistant, _write_result, _write_part)
     answered = list[Any]()
@@ -188,7 +188,7 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
         return []
     closed = turns[:-1]
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
-        closed = turns[:-2]  # the last turn of the model continues with these results
+        closed = turns[:-2]  # the last turn of the model goes on with these results
     for _, written in closed:
         _close_turn(written, answered)
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
@@ -242,9 +242,9 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
 
 
 def _fits_output(schema: JSON) -> bool:
-    """Return whether structured outputs support the schema without changing its meaning.
+    """Whether structured outputs can express the schema.
 
-    Structured outputs close every object, which reduces a dict to {}, and reject recursive types.
+    They close every object, which makes a dict {}, and reject recursive types.
     """
     if re.search(r'"additionalProperties": (true|\{)', json.dumps(schema)):
         return False
@@ -259,7 +259,7 @@ def _fits_output(schema: JSON) -> bool:
 
 
 def _close(schema: JSON) -> JSON:
-    """Forbid additional properties, as structured outputs require, and write oneOf as anyOf."""
+    """Forbid other properties, as structured outputs require, and write oneOf as anyOf."""
     if "oneOf" in schema:
         schema["anyOf"] = schema.pop("oneOf")
     if schema.get("type") == "object":
@@ -268,7 +268,7 @@ def _close(schema: JSON) -> JSON:
 
 
 def _find_container(messages: Sequence[Message]) -> str | None:
-    """Return the id of the newest unexpired code-execution container, or None."""
+    """The id of the newest container for code that hasn't expired; None if there's none."""
     now = datetime.now(UTC).isoformat()
     for message in reversed(messages):
         container = as_dict(getattr(message, "raw", None), "container")
@@ -278,15 +278,15 @@ def _find_container(messages: Sequence[Message]) -> str | None:
 
 
 def _may_think(messages: Sequence[Message]) -> bool:
-    """Return whether a new turn starts, or the continued turn started with thinking.
+    """Whether a new turn begins, or the turn that goes on began with thinking.
 
-    In other cases, the API rejects a thinking budget.
+    If neither, the API rejects a thinking budget.
     """
     first = after = None  # the first reply of the turn, and the user's first message after a reply
     for message in reversed(messages):
         if not isinstance(message, AssistantMessage):
             after = message
-        elif message.tool_calls or _write_assistant(message):  # otherwise it is omitted
+        elif message.tool_calls or _write_assistant(message):  # otherwise it isn't sent
             if isinstance(after, UserMessage):
                 break
             first, after = message, None
@@ -297,12 +297,12 @@ def _may_think(messages: Sequence[Message]) -> bool:
 
 
 def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
-    """Return the concatenated text of all blocks of a type."""
+    """The text of all blocks of a type."""
     return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
 
 
 def _take_tool_uses(blocks: Sequence[JSON]) -> list[ToolCall]:
-    """Convert calls in the blocks to tool calls. The blocks preserve the positions of calls."""
+    """Take the calls out of the blocks, which keep the calls' places."""
     calls = list[ToolCall]()
     for block in blocks:
         if block["type"] == "tool_use":
@@ -312,9 +312,9 @@ def _take_tool_uses(blocks: Sequence[JSON]) -> list[ToolCall]:
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:
-    """Convert the usage reported by the API.
+    """Convert the usage that the API reports.
 
-    The API's `input_tokens` exclude tokens read from or written to the cache.
+    Its `input_tokens` leave out what was read from the cache, or written to it.
     """
     counts = read_counts(usage)
     if not counts:
@@ -335,7 +335,7 @@ def read_anthropic_usage(usage: JSON) -> Usage | None:
 
 @dataclass
 class AnthropicChunks(Accumulator):
-    """Assembles a streamed reply from its events."""
+    """Puts a streamed reply together from its events."""
 
     def __post_init__(self) -> None:
         self._by_index: dict[Any, JSON] = {}  # blocks; compatible servers may interleave them
@@ -370,7 +370,7 @@ class AnthropicChunks(Accumulator):
     def reply(self) -> JSON:
         for block in self.data["content"]:
             text = block.pop("partial_json", "").strip()
-            # Truncated arguments of function calls remain text. Server tools require an object.
+            # Arguments that were cut off stay text. Tools of the server need an object.
             if text:
                 truncated: Any = text if block["type"] == "tool_use" else {}
                 block["input"] = parse_json(text) or truncated
@@ -382,21 +382,21 @@ class AnthropicChunks(Accumulator):
 
 @chat_model
 class ChatAnthropic(HTTPModel):
-    """A model behind the Messages API. Settings that are None are omitted.
+    """A model behind the Messages API. Settings that are None aren't sent.
 
-    max_tokens: limit of the output including thinking.
+    max_tokens: limit of the output, thinking included.
     thinking: a budget in tokens or, for models without budgets, the API's own object, such as
         {"type": "adaptive"}. With a budget, the API doesn't support forced tool calls.
         {"type": "adaptive", "display": "summarized"} also returns what the newest models write
         between calls; by default their thinking is empty.
     effort: how much the model thinks and writes: "low", "medium", "high", ...
-    cache: marks tools, system prompt and conversation for the provider's prompt cache. "1h" extends
-        the lifetime of entries to an hour, at a higher price.
+    cache: marks tools, system prompt and conversation for the provider's prompt cache. With "1h",
+        entries live for an hour, at a higher price.
     compact_threshold: input tokens, at least 50,000, at which the API replaces older messages by
         its own summary: see `Compaction`.
     clear_tool_uses: input tokens at which the API hides all but the newest three tool results.
-    betas: beta features to enable by header, in addition to those of these two settings.
-    version: version of the API; newer versions reject `temperature`.
+    betas: beta features to turn on by header, besides those of these two settings.
+    version: of the API; newer versions reject `temperature`.
     """
 
     max_tokens: int = 16_000
@@ -422,7 +422,7 @@ class ChatAnthropic(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """The cache rules of this model, with the setting `cache`."""
+        """The cache rules of this model, as the setting `cache` changes them."""
         if not self.cache:
             return CacheRules(read_price=1.0, write_price=1.0)
         known = (
@@ -436,7 +436,7 @@ class ChatAnthropic(HTTPModel):
         return self.max_tokens
 
     def _edits(self) -> dict[str, JSON]:
-        """Return the API's edits of the conversation, by the beta feature that they require.
+        """The API's edits of the conversation, by the beta feature that they need.
 
         Sources: https://platform.claude.com/docs/en/build-with-claude/compaction-threshold,
         https://platform.claude.com/docs/en/build-with-claude/context-editing
@@ -484,7 +484,7 @@ class ChatAnthropic(HTTPModel):
             "model": self.model,
             "max_tokens": self.max_tokens,
             "system": blocks or None,
-            # the reply after an exchange may contain results of the provider's own tools
+            # the reply after an exchange may have results of the provider's own tools
             "messages": encode_exchanges(
                 messages,
                 "anthropic",
@@ -523,7 +523,7 @@ class ChatAnthropic(HTTPModel):
         return bool(re.search(BINDS_THINKING, self.model))
 
     def _thinking(self, messages: Sequence[Message]) -> Mapping[str, Any] | None:
-        """Return the setting for thinking, or None if a different provider started the turn."""
+        """The setting for thinking; None if another provider began the turn."""
         thinking = self.thinking or None
         if isinstance(thinking, int):
             thinking = {"type": "enabled", "budget_tokens": thinking}
@@ -537,7 +537,7 @@ class ChatAnthropic(HTTPModel):
         return thinking
 
     def _choice(self, tool_choice: ToolChoice) -> JSON | None:
-        """Return the choice of a tool, or None for the API's default."""
+        """The choice of a tool; None if it's the API's default."""
         if self._binds_thinking and tool_choice not in ("auto", "none"):
             raise BadRequest(
                 f"{self!r}: this model can't be forced to call a tool, as tool_choice="
@@ -559,7 +559,7 @@ class ChatAnthropic(HTTPModel):
             citations += read_citations(block.get("citations"), start, end)
             start = end
         container = as_dict(data, "container") or None
-        # the message alone is sufficient for most replies
+        # for most replies, the message says it all
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
         raw = drop_none({"provider": "anthropic", "content": blocks, "container": container})
         refusal = first_text(as_dict(data, "stop_details"), "explanation")

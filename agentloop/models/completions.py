@@ -2,7 +2,7 @@
 
 Copy with: models/wire.py and its imports.
 
-responses.py uses the functions for parts, schemas and usage, too.
+responses.py uses the functions for parts, schemas and usage as well.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """
@@ -56,12 +56,12 @@ OPENAI_STOP_REASONS = {
     "sensitive": "refused",  # Z.AI
     "guardrail_intervened": "refused",  # Bedrock
 }
-# finish reasons of an aborted reply: OpenRouter, Z.AI, DeepSeek
+# finish reasons of a reply that was broken off: OpenRouter, Z.AI, DeepSeek
 BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek, vLLM; OpenRouter; Mistral
 GROWING = {"content", "refusal", *THOUGHTS}  # texts that are streamed in pieces
-# Fields that are returned only to their server. The last two contain signatures of OpenRouter
-# and of Gemini.
+# Fields that are sent back only to their server. The last two have signatures of OpenRouter and of
+# Gemini.
 OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
 
 
@@ -69,7 +69,7 @@ OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content"
 
 
 def write_part(part: Part) -> JSON:
-    """Return a part in the format of Chat Completions. Raises BadRequest for unsupported parts."""
+    """Write a part for Chat Completions. Raises BadRequest if the API doesn't support it."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     kind, data, url, own = attachment(part, "openai")
@@ -93,8 +93,8 @@ FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
 
 
 def _close_object(schema: JSON) -> JSON:
-    """Forbid additional properties, as OpenAI's own client does, and omit unsupported formats."""
-    form = schema.get("format")  # possibly a parameter with this name
+    """Forbid other properties, as OpenAI's own client does, and leave out unknown formats."""
+    form = schema.get("format")  # or a parameter with this name
     if isinstance(form, str) and not re.fullmatch(FORMATS, form):
         del schema["format"]
     if schema.get("type") == "object" and "properties" in schema:
@@ -104,7 +104,7 @@ def _close_object(schema: JSON) -> JSON:
 
 
 def _is_strict(schema: JSON) -> bool:
-    """Return whether strict mode accepts the schema."""
+    """Whether strict mode accepts the schema."""
     keys = schema.keys()
     if keys == {"$ref"}:
         return True
@@ -121,10 +121,10 @@ def _is_strict(schema: JSON) -> bool:
 
 
 def strict_schema(schema: JSON) -> JSON | None:
-    """Return the schema for strict mode, or None for an unsupported schema.
+    """The schema for strict mode; None if strict mode can't express it.
 
-    Strict mode requires all properties at any depth. Optional parameters become nullable; null
-    represents the default.
+    Strict mode requires every property, at any depth. So optional parameters may be null, which
+    stands for the default.
     Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
     """
     strict = rewrite_schema({"properties": {}, **schema}, "default", _close_object)
@@ -135,7 +135,7 @@ def strict_schema(schema: JSON) -> JSON | None:
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
-    """Return the declaration of a named schema, strict if requested and supported."""
+    """Declare a named schema, strict if you ask for that and the schema allows it."""
     supported = strict_schema(schema) if strict else None
     if supported:
         return {name: supported, "strict": True}
@@ -143,7 +143,7 @@ def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
 
 
 def join_details(details: Sequence[JSON]) -> list[JSON]:
-    """Join OpenRouter's fragments of reasoning. The last fragment is the signature."""
+    """Join OpenRouter's fragments of reasoning, of which the last is the signature."""
     whole = list[JSON]()
     for detail in details:
         new = drop_none(detail)
@@ -156,7 +156,7 @@ def join_details(details: Sequence[JSON]) -> list[JSON]:
 
 
 def read_openai_usage(usage: JSON) -> Usage | None:
-    """Convert the usage reported by a server in either format."""
+    """Convert the usage that a server reports in either format."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -200,14 +200,14 @@ def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
 
 
 def _parts(message: Message) -> list[JSON]:
-    """Return the parts of a message, or [] for plain text."""
+    """The parts of a message; [] if it's plain text."""
     if isinstance(message.content, str):
         return []
     return [*map(write_part, message.content)]
 
 
 def _attachment(message: ToolMessage) -> list[JSON]:
-    """Return the images and files of a result, after a text that names the tool."""
+    """The images and files of a result, behind a text that names the tool."""
     media = [part for part in _parts(message) if part["type"] != "text"]
     if media:
         label = f"Attached to the result of {message.tool_name}:"
@@ -216,11 +216,11 @@ def _attachment(message: ToolMessage) -> list[JSON]:
 
 
 def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
-    """Return messages in the format of Chat Completions. Raises BadRequest for unsupported parts.
+    """Write messages for Chat Completions. Raises BadRequest for a part that it doesn't support.
 
-    `owner` identifies the server and the model: opaque fields are returned only to their owner.
-    Tool results can contain only text, so a user message after the last result of a turn contains
-    their images and files.
+    `owner` identifies the server and the model: opaque fields are sent back only to their owner.
+    Tool results can only have text, so their images and files are in a user message after the last
+    result of the turn.
     """
     written: list[JSON] = []
     attached: list[JSON] = []  # the content of the additional user message
@@ -258,7 +258,7 @@ def _read_openai_call(call: JSON) -> ToolCall:
 
 
 def _flatten(message: JSON) -> JSON:
-    """Convert Mistral's list content to texts: "content" and "thinking"."""
+    """Make two texts, "content" and "thinking", of Mistral's list."""
     if not isinstance(message.get("content"), list):
         return message
     flat = message | {"content": "", "thinking": ""}
@@ -270,7 +270,7 @@ def _flatten(message: JSON) -> JSON:
 
 
 def _find_sources(data: JSON, message: JSON) -> list[JSON]:
-    """Return the cited sources: of OpenAI and OpenRouter, or of Perplexity."""
+    """The cited sources, as OpenAI and OpenRouter send them, or Perplexity."""
     sources = as_dicts(message, "annotations") or as_dicts(data, "search_results")
     if not sources and isinstance(data.get("citations"), list):
         return [{"url": url} for url in data["citations"]]
@@ -278,7 +278,7 @@ def _find_sources(data: JSON, message: JSON) -> list[JSON]:
 
 
 def _opaque_fields(message: JSON, calls: Sequence[ToolCall], owner: str) -> JSON | None:
-    """Return the fields that later requests return to the owner, or None without such fields."""
+    """The fields that later requests send back to the owner; None if there are none."""
     opaque = drop_none({name: message.get(name) for name in OPAQUE})
     if opaque or any(call.extra for call in calls):
         return {"provider": "openai", "owner": owner} | opaque
@@ -286,7 +286,7 @@ def _opaque_fields(message: JSON, calls: Sequence[ToolCall], owner: str) -> JSON
 
 
 def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
-    """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
+    """Convert a reply to a message. Raises one of PARSE_ERRORS if the reply is invalid."""
     choice = data["choices"][0]
     finish = choice.get("finish_reason")
     if finish in BROKEN_OFF:
@@ -315,7 +315,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
 
 
 def _begins_another(known: JSON, call_id: str, arguments: str) -> bool:
-    """Return whether a piece with a name starts a new call instead of extending a call."""
+    """Whether a piece with a name begins a new call, and doesn't continue this one."""
     if call_id and known["id"]:
         return bool(call_id != known["id"])
     # Gemini's calls have the same index, and lack ids
@@ -324,7 +324,7 @@ def _begins_another(known: JSON, call_id: str, arguments: str) -> bool:
 
 @dataclass
 class OpenAIChunks(Accumulator):
-    """Assembles a streamed reply from the chunks of various servers."""
+    """Puts a streamed reply together from the chunks of various servers."""
 
     def __post_init__(self) -> None:
         self._message: JSON = {"tool_calls": []}

@@ -1,10 +1,10 @@
-"""Fallback: several chat models, tried in order until a model answers.
+"""Fallback: several chat models, tried in order until one answers.
 
 Copy with: the core, common/model_info.py.
 
     llm = Fallback(ChatAnthropic("...", max_retries=1), ChatOpenAI("..."))
 
-Models retry before falling back: limit `max_retries` for all models except the last.
+Each model retries before the next is tried: lower `max_retries` of all but the last.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,11 @@ DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
 
 
 class Fallback:
-    """Tries models in order until a model answers. A failure after streamed text is final.
+    """Tries models in order until one answers. If a failure comes after streamed text, it's final.
 
-    errors: exceptions that select the next model. Other exceptions, such as BadRequest, are raised
-        immediately.
-    cooldown: seconds during which an unavailable model is tried last. The provider may request a
-        longer duration.
+    errors: exceptions after which the next model is tried. Others, such as BadRequest, are raised
+        at once.
+    cooldown: seconds in which a model that's down is tried last. The provider may ask for more.
     """
 
     def __init__(
@@ -55,26 +54,26 @@ class Fallback:
 
     @property
     def model(self) -> str:
-        """Return the name of the model that the next request tries first."""
+        """The name of the model that the next request tries first."""
         return self._order()[0].model
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the cache rules of the first model, even if the model is unavailable."""
+        """The cache rules of the first model, even while it's down."""
         return cache_rules(self.models[0])
 
     @property
     def output_limit(self) -> int:
-        """Return the maximum output limit of all models."""
+        """The highest output limit of the models."""
         return max(map(output_limit, self.models))
 
     @property
     def compact_threshold(self) -> int:
-        """Return the minimum threshold, or 0 if a model's provider does not compact."""
+        """The lowest threshold; 0 if a provider doesn't compact."""
         return min(map(compact_threshold, self.models))
 
     def _order(self) -> list[ChatModel]:
-        """Return the models in the order of attempts, unavailable models last."""
+        """The models in the order in which they're tried, those that are down last."""
         now = monotonic()
         return sorted(self.models, key=lambda model: self._down_until.get(id(model), now) > now)
 
@@ -86,9 +85,9 @@ class Fallback:
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        """Return the reply of the first available model.
+        """Return the reply of the first model that answers.
 
-        Raises the last exception, with earlier exceptions in its notes.
+        Raises the last exception, whose notes have the earlier ones.
         """
         shown = False
         notes: list[str] = []

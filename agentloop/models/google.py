@@ -87,7 +87,7 @@ def _write_subschema(schema: JSON) -> JSON:
 
 
 def write_schema(schema: JSON) -> JSON:
-    """Return a schema without keywords that Gemini rejects (siblings of a $ref) or ignores (const).
+    """Rewrite a schema without what Gemini rejects (siblings of a $ref) or ignores (const).
 
     Source: https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
     """
@@ -106,9 +106,9 @@ def _write_google_part(part: Part) -> JSON | None:
 
 
 def _write_google_result(message: ToolMessage) -> list[JSON]:
-    """Return the result, followed by its images and files, which few models accept inside.
+    """Write a result, and after it its images and files, which few models accept inside.
 
-    JSON remains text, because conversion to an object would truncate the digits of long numbers.
+    JSON stays text, because an object would lose digits of long numbers.
     """
     outcome = "error" if message.is_error else "output"
     response: JSON = {
@@ -124,7 +124,7 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
 
 
 def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
-    """Return the API's original parts, or new parts for a changed message."""
+    """The parts that the API sent, or new ones if the message has changed."""
     own: list[JSON] = [
         {"functionCall": {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}}
         for call in message.tool_calls
@@ -139,14 +139,14 @@ def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
 
 
 def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Return messages in Gemini's format, without a system prompt among them.
+    """Write messages, except the system prompt, for Gemini.
 
-    Raises BadRequest for an unsupported part.
+    Raises BadRequest for a part that the API doesn't support.
     """
     turns = in_turns(messages, _write_google_assistant, _write_google_result, _write_google_part)
     contents = list[JSON]()
     for role, parts in turns:
-        # results precede (False sorts before True) images and files
+        # results come before images and files: False sorts before True
         parts.sort(key=lambda part: "functionResponse" not in part)
         name = "user" if role == "user" else "model"
         contents.append({"role": name, "parts": parts or [EMPTY_PART]})
@@ -157,13 +157,13 @@ def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
 
 
 def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
-    """Return the concatenated text of the thoughts, or of the other parts."""
+    """The text of the thoughts, or of the other parts."""
     chosen = [part for part in parts if bool(part.get("thought")) == thought]
     return "".join(part.get("text") or "" for part in chosen)
 
 
 def _count_characters(text: str, offset: int) -> int:
-    """Return the number of characters before an offset in bytes."""
+    """The number of characters before an offset in bytes."""
     encoded = text.encode(errors="replace")  # the text may contain lone surrogates
     return len(encoded[:offset].decode(errors="ignore"))
 
@@ -171,8 +171,8 @@ def _count_characters(text: str, offset: int) -> int:
 def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
     """Yield the sources of a text: pages, documents, map locations.
 
-    Positions are byte offsets relative to a part, which the API does not always identify. Therefore
-    the cited text is searched in the complete text, starting at the position.
+    Positions are byte offsets in a part, and the API doesn't always say in which. So the cited text
+    is looked up in the whole text, from that position on.
     Source: https://github.com/googleapis/python-genai/issues/961
     """
     chunks = as_dicts(grounding, "groundingChunks")
@@ -189,7 +189,7 @@ def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
 
 
 def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
-    """Yield the sources of a reply: grounding, recitations, and pages fetched by the model.
+    """Yield the sources of a reply: grounding, recitations, and pages that the model fetched.
 
     Source: https://ai.google.dev/api/generate-content#CitationMetadata
     """
@@ -204,19 +204,19 @@ def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
 
 
 def _find_parts(candidate: JSON, finish: str) -> list[JSON]:
-    """Return the non-empty parts of a reply. Raises BadResponse for a reply without a message."""
+    """The parts of a reply, except empty ones. Raises BadResponse if there's no message."""
     sent: list[JSON] = as_dict(candidate, "content").get("parts") or []
-    # a retry of a malformed reply may succeed
+    # another attempt at a malformed reply may succeed
     if finish == "MALFORMED_RESPONSE" or not (sent or finish):
         raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
     return [part for part in map(drop_none, sent) if part not in ({}, {"text": ""})]
 
 
 def _take_calls(parts: list[JSON], candidate: JSON, finish: str) -> list[ToolCall]:
-    """Convert calls in the parts to tool calls. The parts preserve the positions of calls.
+    """Take the calls out of the parts, which keep the calls' places.
 
-    The calls of a malformed reply are not executed, and receive error results: the error replaces
-    their arguments. A malformed reply without calls receives a call.
+    The calls of a malformed reply must not run: the error takes the place of their arguments, so
+    they get error results. If a malformed reply has no call, it gets one.
     """
     calls = list[ToolCall]()
     broken = ""
@@ -234,7 +234,7 @@ def _take_calls(parts: list[JSON], candidate: JSON, finish: str) -> list[ToolCal
 
 
 def read_google_usage(usage: JSON) -> Usage | None:
-    """Convert the usage reported by the API, which counts thoughts separately from the reply."""
+    """Convert the usage that the API reports. It counts thoughts apart from the reply."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -248,7 +248,7 @@ def read_google_usage(usage: JSON) -> Usage | None:
 
 @dataclass
 class GoogleChunks(Accumulator):
-    """Assembles a streamed reply, whose chunks are replies with the next parts."""
+    """Puts a streamed reply together, whose chunks are replies with the next parts."""
 
     def __post_init__(self) -> None:
         self._parts: list[JSON] = []
@@ -277,7 +277,7 @@ class GoogleChunks(Accumulator):
             self.call(plain_text(call.get("args")), call["name"], str(call.get("id") or ""))
         last = self._parts[-1] if self._parts else {}
         if part.keys() == last.keys() <= {"text", "thought"}:
-            last["text"] += text  # a part with a signature must remain unchanged
+            last["text"] += text  # a part with a signature must stay as it is
         else:
             self._parts.append(part)
 
@@ -287,12 +287,12 @@ class GoogleChunks(Accumulator):
 
 @chat_model
 class ChatGoogle(HTTPModel):
-    """A Gemini model. Settings that are None are omitted.
+    """A Gemini model. Settings that are None aren't sent.
 
-    thinking_budget: tokens for Gemini 2.5; 0 disables thinking, -1 lets the model decide.
+    thinking_budget: tokens, for Gemini 2.5; 0 turns thinking off, -1 lets the model decide.
     thinking_level: "low", "high", ... for later models.
-    include_thoughts: whether to return thoughts, which are always billed.
-    generation_config: additional fields of the API's object with the same name.
+    include_thoughts: whether you get the thoughts, which are billed in any case.
+    generation_config: more fields of the API's object with this name.
 
     On Vertex AI: `base_url="https://aiplatform.googleapis.com"`,
         `api_version="v1/publishers/google"`.
@@ -314,7 +314,7 @@ class ChatGoogle(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """The rules of Gemini's implicit cache, to which writing is free."""
+        """The rules of Gemini's implicit cache. Writing to it is free."""
         smallest = 2_048 if "gemini-2.5" in self.model else 4_096
         return CacheRules(
             smallest, 0.05 if "gemini-4" in self.model else 0.1, 1.0, GEMINI_CACHE_SOURCE
@@ -352,8 +352,7 @@ class ChatGoogle(HTTPModel):
             all_tools.insert(0, {"functionDeclarations": declared})
             one_tool: JSON = {"mode": "ANY", "allowedFunctionNames": [tool_choice]}
             tool_config["functionCallingConfig"] = CALLING.get(tool_choice, one_tool)
-            # required by Gemini for the combination of functions and provider tools, unknown to
-            # Vertex AI
+            # Gemini requires it for functions beside provider tools, Vertex AI doesn't know it
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
         messages = from_user(messages)
@@ -368,7 +367,7 @@ class ChatGoogle(HTTPModel):
         return drop_none(body)
 
     def _config(self) -> JSON:
-        """Return the parameters of the generation."""
+        """The parameters of the generation."""
         thinking = {
             "thinkingBudget": self.thinking_budget,
             "thinkingLevel": self.thinking_level,
@@ -394,7 +393,7 @@ class ChatGoogle(HTTPModel):
         calls = _take_calls(parts, candidate, finish)
         stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
         details = {"finishReason": finish, **feedback} if stop == "refused" else {}
-        # the message alone is sufficient for most replies
+        # for most replies, the message says it all
         is_plain = all(part.keys() <= {"text", "thought", "functionCall"} for part in parts)
         raw = {"provider": "google", "parts": parts} | details
         text = _google_text(parts)

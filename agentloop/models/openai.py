@@ -6,8 +6,8 @@ their imports.
     llm = ChatOpenAI("gpt-5-mini", reasoning_effort="low")
     llm = ChatOpenAI("qwen3", base_url="http://localhost:11434/v1")
 
-completions.py contains the format of Chat Completions, responses.py that of Responses, the default
-API for OpenAI's own address.
+completions.py has the format of Chat Completions, responses.py that of Responses, which is the
+default at OpenAI's own address.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from .wire import (
 if TYPE_CHECKING:
     import httpx
 
-NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these models
+NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these
 GPT_CACHE_SOURCE = (
     "https://developers.openai.com/api/docs/guides/prompt-caching (sizes, price of a write), "
     "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
 )
-# relative price of cached input, unless it is a tenth of the input price
+# the price of cached input relative to input; of other models, a tenth
 READ_PRICES = {"gpt-4o": 0.5, "o1": 0.5, "o3-mini": 0.5, "gpt-4.1": 0.25, "o3": 0.25, "o4": 0.25}
 
 
@@ -76,16 +76,15 @@ def owner_id(address_and_model: str) -> str:
 
 @chat_model
 class ChatOpenAI(HTTPModel):
-    """A model behind Responses or Chat Completions. Settings that are None are omitted.
+    """A model behind Responses or Chat Completions. Settings that are None aren't sent.
 
-    api: "responses" or "chat". The default is Responses for OpenAI's own address, Chat Completions
-        for others.
-    reasoning_summary: requests a summary of the thinking from Responses, for example "auto".
-    max_completion_tokens: limit of the output including reasoning. Older servers only support
-        `max_tokens`, which newer models of OpenAI reject: set the supported parameter.
-    strict: whether to request arguments that conform exactly to the schema, for all tools with
-        supported schemas.
-    compact_threshold: input tokens at which Responses replaces older messages by an encrypted
+    api: "responses" or "chat". The default is Responses at OpenAI's own address, and Chat
+        Completions elsewhere.
+    reasoning_summary: asks Responses for a summary of the thinking, for example with "auto".
+    max_completion_tokens: limit of the output, reasoning included. Older servers only know
+        `max_tokens`, which newer models of OpenAI reject: set the one that yours supports.
+    strict: whether arguments must match the schema exactly, for all tools whose schema allows it.
+    compact_threshold: input tokens at which Responses replaces older messages with an encrypted
         summary: see `Compaction`.
     """
 
@@ -117,7 +116,7 @@ class ChatOpenAI(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """The rules of OpenAI's cache, or cautious rules for other providers."""
+        """The rules of OpenAI's cache, or careful ones for other providers."""
         name = re.search(r"gpt-(\d+)(?:\.(\d+))?|\bo\d", self.model)
         if not name:
             return CacheRules()
@@ -142,7 +141,7 @@ class ChatOpenAI(HTTPModel):
         return self._api.path
 
     def _function(self, about: JSON) -> JSON:
-        """Return the declaration or the name of a function, which Chat Completions nests."""
+        """Write the declaration or the name of a function, which Chat Completions nests."""
         if self.api == "chat":
             about = {"function": about}
         return {"type": "function"} | about
@@ -190,7 +189,7 @@ class ChatOpenAI(HTTPModel):
         return drop_none(body)
 
     def _chat_fields(self, messages: Encoded, answer: JSON | None, stream: bool) -> JSON:
-        """Return the fields of a request that only Chat Completions has."""
+        """The fields of a request that only Chat Completions has."""
         return {
             "messages": messages,
             "max_completion_tokens": self.max_completion_tokens,
@@ -201,7 +200,7 @@ class ChatOpenAI(HTTPModel):
         }
 
     def _responses_fields(self, messages: Encoded, answer: JSON | None, stream: bool) -> JSON:
-        """Return the fields of a request that only Responses has."""
+        """The fields of a request that only Responses has."""
         reasoning = {"effort": self.reasoning_effort, "summary": self.reasoning_summary}
         fields: JSON = {
             "input": messages,

@@ -2,8 +2,8 @@
 
 Copy with: models/completions.py and its imports.
 
-The server stores nothing: requests contain the complete conversation, including opaque items such
-as encrypted reasoning in their original form.
+The server stores nothing: each request has the whole conversation. Opaque items, such as encrypted
+reasoning, are sent back as they came.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -46,7 +46,7 @@ RESPONSES_STOP_REASONS = {
     "max_output_tokens": "length",
     "content_filter": "refused",
 }
-# calls that the client must answer, of tools that this library does not support
+# calls that the client must answer, of tools that this library doesn't have
 OTHER_CALLS = (
     "computer_call",
     "custom_tool_call",
@@ -56,7 +56,7 @@ OTHER_CALLS = (
     "mcp_approval_request",
     "tool_search_call",  # unless the server searches, which is the default
 )
-# searches that xAI executes and reports as completed `custom_tool_call` items
+# searches that xAI runs itself, and reports as completed `custom_tool_call` items
 XAI_SEARCHES = "x_(user|keyword|semantic)_search|x_thread_fetch"
 TEXT_DELTAS = ("output_text.delta", "refusal.delta")
 THINKING_DELTAS = (
@@ -85,7 +85,7 @@ def _write_input(part: Part) -> JSON:
 
 
 def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
-    """Return the owner's original items, or new items for the text and the calls."""
+    """The items that the owner sent, or new ones for the text and the calls."""
     calls: list[JSON] = [
         {
             "type": "function_call",
@@ -104,9 +104,9 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
 
 
 def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
-    """Return messages as items.
+    """Write messages as items.
 
-    `owner` identifies the server and the model: items in `raw` are returned only to their owner.
+    `owner` identifies the server and the model: items in `raw` are sent back only to their owner.
     """
     items = list[JSON]()
     for message in messages:
@@ -130,7 +130,7 @@ def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
 
 
 def _parts_of(items: Sequence[JSON], kind: str) -> list[JSON]:
-    """Return the parts of all items of a type."""
+    """The parts of all items of a type."""
     parts = list[JSON]()
     for item in items:
         if item["type"] == kind:
@@ -139,17 +139,17 @@ def _parts_of(items: Sequence[JSON], kind: str) -> list[JSON]:
 
 
 def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
-    """Return the concatenated text of all items of a type."""
+    """The text of all items of a type."""
     texts = [part.get("text") or part.get("refusal") for part in _parts_of(items, kind)]
-    between = "" if kind == "message" else "\n\n"  # consistent with OpenAI's client
+    between = "" if kind == "message" else "\n\n"  # as in OpenAI's client
     return between.join(filter(None, texts))
 
 
 def _is_needed(items: Sequence[JSON]) -> bool:
-    """Return whether the items contain additional data, and can be returned unchanged.
+    """Whether the items say more than the message does, and can be sent back as they are.
 
-    Reasoning can be returned if it includes its content, because the server stores nothing, and if
-    another item follows.
+    Reasoning can be sent back if it has its content, because the server stores nothing, and if
+    another item follows it.
     """
     says_more = False
     for item in items:
@@ -163,7 +163,7 @@ def _is_needed(items: Sequence[JSON]) -> bool:
 
 
 def _read_call(item: JSON) -> ToolCall:
-    """Convert a call. Calls of other types than functions become tool calls named by type."""
+    """Convert a call. If it isn't the call of a function, its type becomes the tool's name."""
     call_id = first_text(item, "call_id", "id")
     if item["type"] in OTHER_CALLS:
         return ToolCall(call_id, item["type"], plain_text(item))
@@ -171,11 +171,10 @@ def _read_call(item: JSON) -> ToolCall:
 
 
 def _is_executed(item: JSON, later: Sequence[JSON]) -> bool:
-    """Return whether the server has executed a call, from the items after the call.
+    """Whether the server has run a call itself, as the call or the items after it say.
 
-    The server has executed a completed call if the reply contains its output. xAI's searches, and
-    other completed `custom_tool_call` items followed by a message, were also executed, but lack
-    outputs.
+    If it has, the reply contains the output. Completed searches of xAI, and other completed
+    `custom_tool_call` items that a message follows, were run as well, but have no output.
     """
     if item["type"] == "custom_tool_call" and item.get("status") == "completed":
         is_search = re.fullmatch(XAI_SEARCHES, first_text(item, "name"))
@@ -188,15 +187,15 @@ def _is_executed(item: JSON, later: Sequence[JSON]) -> bool:
 
 
 def _read_annotations(parts: Sequence[JSON]) -> Iterator[Citation]:
-    """Yield the sources that the text of the parts cites."""
-    length = 0  # the length of the preceding text
+    """Yield the sources that the text cites."""
+    length = 0  # of the text before the part
     for part in parts:
         yield from read_citations(part.get("annotations"), length, length)
         length += len(part.get("text") or "")
 
 
 def _find_calls(items: Sequence[JSON]) -> list[JSON]:
-    """Return the calls that the client must answer."""
+    """The calls that the client must answer."""
     calls = list[JSON]()
     for number, item in enumerate(items, 1):
         is_other = item["type"] in OTHER_CALLS and not _is_executed(item, items[number:])
@@ -206,7 +205,7 @@ def _find_calls(items: Sequence[JSON]) -> list[JSON]:
 
 
 def _check_status(status: str) -> None:
-    """Raise BadResponse for an aborted reply, and BadRequest for a reply in the background."""
+    """Raise BadResponse if the reply was broken off, BadRequest if it's still being written."""
     if status in ("failed", "cancelled"):
         raise BadResponse(status)
     if status in ("queued", "in_progress"):
@@ -214,7 +213,7 @@ def _check_status(status: str) -> None:
 
 
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
-    """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
+    """Convert a reply to a message. Raises one of PARSE_ERRORS if the reply is invalid."""
     items = as_dicts(data["output"])
     status = data["status"]
     _check_status(status)
@@ -244,9 +243,9 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
 
 @dataclass
 class ResponsesEvents(Accumulator):
-    """Assembles a streamed reply.
+    """Puts a streamed reply together.
 
-    The last event contains the complete reply; some servers send an empty `output` in this event.
+    The last event has the whole reply, except at some servers, whose `output` is empty there.
     """
 
     def __post_init__(self) -> None:

@@ -35,16 +35,16 @@ Script: TypeAlias = Callable[[Sequence[Message], Sequence[Tool]], "Reply | Await
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
-    """Return a tool call for a scripted reply. Using the reply assigns a unique id."""
+    """A tool call for a scripted reply. It gets a unique id when the reply is used."""
     return ToolCall("", name, to_json(arguments).decode())
 
 
 class ScriptedModel:
-    """Returns scripted replies in order, or the results of a function of (messages, tools).
+    """Returns scripted replies in order, or what a function of (messages, tools) returns.
 
     A reply is a text, a call, a list of calls, an AssistantMessage, or an exception to raise; a
-    function may replace any reply. Like a provider, the model raises BadRequest for an invalid
-    request. `requests` contains all requests. `cache_rules` belong to the simulated provider.
+    function may take the place of any reply. Like a provider, the model raises BadRequest if a
+    request is invalid. `requests` has all requests. `cache_rules` are the simulated provider's.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ def _find_problems(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
 
 
 def _problems_of_reply(reply: AssistantMessage, seen: set[str]) -> Iterator[str]:
-    """Yield the errors in a reply. `seen` contains the ids of previous calls, and is updated."""
+    """Yield the errors in a reply, and add its ids to `seen`, the ids of earlier calls."""
     if not (reply.text.strip() or reply.tool_calls or reply.raw):
         yield "an assistant message with neither text nor calls"
     for call in reply.tool_calls:
@@ -158,13 +158,13 @@ def _problems_of_reply(reply: AssistantMessage, seen: set[str]) -> Iterator[str]
 
 
 def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:
-    """Assert that all requests start with the complete previous request.
+    """Assert that each request begins with the whole request before it.
 
     requests: the requests of a model, such as `ScriptedModel.requests`.
-    breaks: the number of permitted exceptions.
+    breaks: how many requests may differ.
 
-    Raises AssertionError for additional exceptions. The error contains the first changed message of
-    every violating request, before and after. Both are equal if the tools or tool_choice changed.
+    If more do, the AssertionError shows the first message that changed in each of them, before and
+    after. Both are equal if it was the tools or tool_choice that changed.
     """
     changes: list[str] = []
     for number, (before, after) in enumerate(pairwise(requests), 2):
@@ -180,7 +180,7 @@ def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> Non
 
 
 def _first_change(before: Request, after: Request) -> int | None:
-    """Return the index of the first message of `before` that `after` does not repeat."""
+    """The index of the first message of `before` that `after` doesn't repeat."""
     if (before.tools, before.tool_choice) != (after.tools, after.tool_choice):
         return 0
     for at, message in enumerate(before.messages):
