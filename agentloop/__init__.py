@@ -261,15 +261,13 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+    from .messages import advice
 
     def __getattr__(name: str) -> object:
         for module, names in LAZY.items():
             if name in names.split():
                 value = globals()[name] = getattr(import_module(module, __name__), name)
                 return value
-        if name[0] != "_":
-            from .vocabulary import advice
-
-            if remedy := advice(["import"], name):
-                raise ImportError(f"{__name__} does not export {name}: {remedy}")
+        if name[0] != "_" and (remedy := advice(["import"], name)):
+            raise ImportError(f"{__name__} does not export {name}: {remedy}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

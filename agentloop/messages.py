@@ -1,6 +1,6 @@
 """The data of a run: messages, content parts, usage and results.
 
-Copy with: vocabulary.py.
+Copy with: nothing else.
 
 All classes are frozen. common/records.py converts a message to a line of JSON and back.
 """
@@ -8,10 +8,12 @@ All classes are frozen. common/records.py converts a message to a line of JSON a
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import cache
 from inspect import formatannotation
+from pathlib import Path
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -115,6 +117,35 @@ def tag_of(cls: type) -> str:
     return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
 
 
+@cache
+def remedies() -> dict[str, str]:
+    """Read what to write instead of a name, by place and name: from remedies.txt, if it's there."""
+    found, place = dict[str, str](), ""
+    try:
+        text = Path(__file__).with_name("remedies.txt").read_text(encoding="utf-8")
+    except OSError:  # only this file was copied
+        return found
+    for section, names, remedy in re.findall(r"(?m)^\[(\w+)\]$|^([\w -]+)\n +(.+)$", text):
+        place = section or place
+        found |= {f"{place}.{name}": remedy for name in names.split()}
+    return found
+
+
+def advice(places: Iterable[str], name: str, known: Iterable[str] = (), default: str = "") -> str:
+    """Say what to write instead of an unknown name: a remedy, or the nearest known name."""
+    for place in places:
+        if remedy := remedies().get(f"{place}.{name}"):
+            return remedy
+    near = get_close_matches(name, known, 1, 0.7)
+    return f"did you mean {near[0]}?" if near else default
+
+
+def attribute_advice(owner: object, name: str) -> str:
+    """Say what to write instead of an unknown attribute of an object: "" if nobody knows."""
+    places = [cls.__name__ for cls in type(owner).__mro__]
+    return advice(places, name, [known for known in dir(owner) if known[0] != "_"])
+
+
 class UnknownAttribute(AttributeError):
     """An attribute that doesn't exist. The message says what to write instead."""
 
@@ -123,8 +154,6 @@ class UnknownAttribute(AttributeError):
         self.owner, self.attribute = owner, attribute
 
     def __str__(self) -> str:  # looked up here, because most such errors are caught by `getattr`
-        from .vocabulary import attribute_advice
-
         kind = type(self.owner).__name__
         if remedy := attribute_advice(self.owner, self.attribute):
             return f"{kind} has no attribute {self.attribute}: {remedy}"
@@ -142,8 +171,6 @@ class Advised:
             raise UnknownAttribute(self, name)
 
         def __getitem__(self, key: object) -> object:
-            from .vocabulary import attribute_advice
-
             kind, name = type(self).__name__, str(key)
             remedy = f"use .{name}" if hasattr(self, name) else attribute_advice(self, name)
             raise TypeError(f"{kind} is not a dict or a list: {remedy or 'use its attributes'}")

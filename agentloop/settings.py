@@ -1,6 +1,6 @@
 """Settings: one typed constructor for the settings of a class and all its mixins.
 
-Copy with: messages.py, vocabulary.py.
+Copy with: messages.py.
 
     class Polite(Settings):
         greeting: str = "hello"       # a setting, and its default
@@ -34,7 +34,7 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from .messages import UnknownAttribute
+from .messages import UnknownAttribute, advice, attribute_advice
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
@@ -84,8 +84,6 @@ class Settings:
     if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __call__(self, *args: object, **kwargs: object) -> object:
-            from .vocabulary import attribute_advice
-
             kind = type(self).__name__
             raise TypeError(f"{kind} isn't a function: {attribute_advice(self, 'invoke')}")
 
@@ -114,8 +112,6 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     """Check settings of a class, and add the defaults. Raises SettingError."""
     known = _model(cls).model_fields
     if unknown := [name for name in settings if name not in known]:
-        from .vocabulary import advice
-
         default = "it may belong to the model, or to a mixin that this class doesn't include"
         lines = [
             f"unknown setting {name}: {advice(['setting'], name, known, default)}"
@@ -126,8 +122,6 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
         return vars(_model(cls)(**settings))
     except ValidationError as error:
         problem = error.errors()[0]  # without the input, which may contain an API key
-    from .vocabulary import advice
-
     name = str(problem["loc"][0])
     said = problem["msg"].removeprefix("Value error, ")
     remedy = advice(["value"], name)

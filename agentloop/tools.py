@@ -33,7 +33,7 @@ from .arguments import Arguments, read_object, type_of
 from .content import as_text
 from .depends import Function, Overrides, Resolver
 from .errors import ToolError
-from .messages import JSON, Advised, Extra, TaskComplete, ToolCall
+from .messages import JSON, Advised, Extra, TaskComplete, ToolCall, advice
 from .waiting import WorkThread, warn_if_blocking
 
 P = ParamSpec("P")
@@ -251,8 +251,6 @@ def tool(description: Any = None, *more: object, **options: Any) -> object:
     known = inspect.signature(Tool).parameters
     for option in options:
         if option not in known:
-            from .vocabulary import advice
-
             remedy = advice(["tool"], option, known, "help(Tool) describes the options")
             raise TypeError(f"@tool has no option {option}: {remedy}")
     return functools.partial(FunctionTool, description=description, **options)

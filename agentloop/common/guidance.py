@@ -1,6 +1,6 @@
 """What helps on the first day: answers to keywords of other libraries, and a short `help(Agent)`.
 
-Copy with: settings.py, vocabulary.py and their imports.
+Copy with: settings.py and its imports.
 """
 
 from abc import ABCMeta
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction, signature
 from typing import Any, TypeVar, cast
+
+from ..messages import advice
 
 FOR_MIXINS = [
     *("active_run", "add", "add_note", "conversation", "emit", "fold", "listened", "load_records"),
@@ -40,8 +42,6 @@ def check_keywords(function: str, keywords: Mapping[str, object], known: Iterabl
     """Raise TypeError for the first keyword that a function of an agent doesn't have."""
     for name in keywords:
         if name not in known:
-            from ..vocabulary import advice
-
             remedy = advice(["run"], name, known, "set it on the agent: help(Agent) lists settings")
             raise TypeError(f"{function}() has no keyword {name}: {remedy}")
 

@@ -1,6 +1,6 @@
 """Chat models over HTTP: retries, errors, server-sent events, limits, connections.
 
-Copy with: models/wire.py, vocabulary.py, errors.py, events.py and their imports.
+Copy with: models/wire.py, errors.py, events.py and their imports.
 
 A provider is a subclass of `HTTPModel` that says five things: `headers` and `path` (where a request
 goes), `body` (the request), `read` (the reply), and `chunks` (an accumulator that puts a stream
@@ -39,7 +39,7 @@ from ..errors import (
     ServerError,
 )
 from ..events import OnDelta
-from ..messages import JSON, Advised, AssistantMessage, Attempt, Message, ToolChoice
+from ..messages import JSON, Advised, AssistantMessage, Attempt, Message, ToolChoice, advice
 from ..tools import Tool
 from .wire import (
     Accumulator,
@@ -342,8 +342,6 @@ def chat_model(cls: type[Provider]) -> type[Provider]:
     @functools.wraps(set_fields)
     def check_names(self: HTTPModel, *args: Any, **settings: Any) -> None:
         for name in sorted(settings.keys() - known.keys()):
-            from ..vocabulary import advice
-
             default = f"for a field of the API, use {self.fields_setting}={{{name!r}: ...}}"
             remedy = advice([type(self).__name__, "parameter"], name, known, default)
             raise TypeError(f"{type(self).__name__}: unknown parameter {name}: {remedy}")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tests import ROOT
 
-NO_TESTS = ("__init__", "__main__", "agent", "vocabulary", "imports", "advice")  # tables of names
+NO_TESTS = ("__init__", "__main__", "agent")  # tables of names
 CORE = [
     *(path.stem for path in (ROOT / "agentloop").glob("*.py") if path.stem not in NO_TESTS),
     *("common/tokens", "common/records"),

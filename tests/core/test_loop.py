@@ -764,8 +764,8 @@ class TestLoop:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"llm": "gpt-5"}, r"llm: .*ChatOpenAI"),
-            ({"llm": ScriptedModel}, "ChatOpenAI"),
+            ({"llm": "gpt-5"}, "llm: .*(ChatOpenAI|ChatModel)"),
+            ({"llm": ScriptedModel}, "ChatOpenAI|ChatModel"),
             ({"max_iterations": 0}, "max_iterations"),
             ({"max_iterations": "3"}, "max_iterations"),
             ({"cancel_timeout": math.nan}, "cancel_timeout"),

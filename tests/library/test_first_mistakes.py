@@ -31,13 +31,12 @@ from agentloop import (
     tool,
     waiting,
 )
-from agentloop.messages import AssistantMessage
+from agentloop.messages import AssistantMessage, remedies
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.openai import ChatOpenAI
 from agentloop.run import EventStream
-from agentloop.vocabulary import REMEDIES
 from tests import ROOT
 
 PARTS = (ROOT / "agentloop" / "PARTS.md").read_text("utf-8")
@@ -259,11 +258,10 @@ def test_the_error_for_an_import_of_a_part_from_agentloop_names_its_module(modul
 
 
 def test_modules_in_error_messages_define_the_imported_names():
-    lines = REMEDIES["import"].splitlines()
-    for names, remedy in zip(lines[::2], lines[1::2], strict=True):
-        if " it is in " in remedy:
-            module = import_module(remedy.split()[-1])
-            assert all(hasattr(module, name) for name in names.split())
+    for key, remedy in remedies().items():
+        place, name = key.split(".")
+        if place == "import" and remedy.startswith("it is in "):
+            assert hasattr(import_module(remedy.split()[-1]), name)
 
 
 EXISTING = {  # the names that exist in each place
@@ -290,16 +288,24 @@ EXISTING = {  # the names that exist in each place
 }
 
 
-@pytest.mark.parametrize("place", REMEDIES)
-def test_no_name_in_the_vocabulary_exists_in_its_place(place):
-    names = " ".join(REMEDIES[place].splitlines()[::2]).split()
-    assert not {*names} & {*EXISTING.get(place, ())}
-    assert len(names) == len({*names})
+@pytest.mark.parametrize("place", sorted({key.split(".")[0] for key in remedies()}))
+def test_no_unknown_name_exists_in_its_place(place):
+    names = {name for where, name in (key.split(".") for key in remedies()) if where == place}
+    assert not names & {*EXISTING.get(place, ())}
 
 
-def test_a_program_without_mistakes_does_not_load_the_vocabulary():
+def test_no_unknown_name_is_listed_twice_in_its_place():
+    sections = re.split(r"(?m)^\[\w+\]$", (ROOT / "agentloop/remedies.txt").read_text("utf-8"))
+    for section in sections[1:]:
+        names = " ".join(section.strip().splitlines()[::2]).split()
+        assert len(names) == len({*names})
+
+
+def test_a_program_without_mistakes_does_not_read_the_remedies():
     program = """
 import sys
+read = []
+sys.addaudithook(lambda name, args: name == "open" and read.append(str(args[0])))
 from agentloop import Agent, ScriptedModel, call, tool
 
 @tool("Add")
@@ -309,7 +315,7 @@ agent = Agent(llm=ScriptedModel(call("add", a=1, b=2), "3"), tools=[add])
 assert agent.run_sync("Hi").text == "3"
 assert not hasattr(agent, "unheard_of")
 assert getattr(agent.fork().messages[0], "unheard_of", 5) == 5
-assert "agentloop.vocabulary" not in sys.modules
+assert not [path for path in read if path.endswith("remedies.txt")]
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

