@@ -78,12 +78,12 @@ LISTED = r"(?m)^#   (\S+\.py): "  # the parts in a header
 
 
 class Part:
-    """A file of the package, such as "mixins/done.py". The file is read, but never imported.
+    """A file of the package, such as "mixins/done.py". It's read, but never imported.
 
-    text: the source as contained in a bundle.
-    lines: the number of lines of the text.
-    needs: the paths of the imported parts.
-    optional: the names imported in functions, and the paths of their parts.
+    text: the source as a bundle has it.
+    lines: how many lines the text has.
+    needs: the paths of the parts that it imports.
+    optional: the names that its functions import, and the paths of their parts.
     """
 
     def __init__(self, path: str, source: str) -> None:
@@ -111,9 +111,9 @@ def read_package(folder: Path = PACKAGE) -> dict[str, Part]:
 
 
 def choose(package: Mapping[str, Part], names: Iterable[str] = ()) -> list[Part]:
-    """Return the core, the named parts and their dependencies, dependencies first.
+    """Return the core, the parts that you name, and what they need; what is needed comes first.
 
-    Valid names are "done", "mixins/done" and "mixins/done.py".
+    A name is "done", "mixins/done" or "mixins/done.py".
     """
     chosen = dict[str, Part]()
 
@@ -159,22 +159,22 @@ def imports_of(parts: Sequence[Part]) -> str:
 
 
 def omitted(parts: Sequence[Part]) -> dict[str, str]:
-    """Return the names of optional parts that are not among the parts, with the optional parts."""
+    """The names from optional parts that the bundle doesn't have, and the paths of these parts."""
     paths = {part.path for part in parts}
     names = {name: path for part in parts for name, path in part.optional.items()}
     return {name: path for name, path in names.items() if path not in paths}
 
 
 def packages_of(parts: Sequence[Part]) -> str:
-    """Return the names of the third-party packages that the parts import, separated by commas."""
+    """The third-party packages that the parts import, separated by commas."""
     imported = {name for part in parts for name in re.findall(IMPORTED, part.source)}
     return ", ".join(sorted(imported - sys.stdlib_module_names))
 
 
 def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
-    """Return a table of the additional parts: number of lines, and importing parts.
+    """Return a table of the parts beyond the core: how many lines they have, and who imports them.
 
-    Parts without an importer were selected by the user.
+    The user chose those that no part imports.
     """
     lines = sum(part.lines for part in core)
     rows = [f"lines  {'part':28}imported by", f"{lines:>5}  the core: {len(core)} parts"]
@@ -232,14 +232,14 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    """Write text with the same line endings on all operating systems."""
+    """Write text, with the same line ends on every operating system."""
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int:
-    """Merge a newer version into a bundle, and add parts. Return 1 in case of conflicts.
+    """Merge a newer version into a bundle, and add parts. Return 1 if there are conflicts.
 
-    Raises ValueError for unresolved conflicts, which a second upgrade would hide.
+    Raises ValueError if the file still has some, because a second upgrade would hide them.
     """
     if "\n<<<<<<< " in path.read_text("utf-8"):
         raise ValueError(f"{path} has unresolved conflicts: search for <<<<<<<")

@@ -1,6 +1,6 @@
-"""`agentloop`: commands and their options. The default command starts the chat.
+"""`agentloop`: the commands and their options. If you name none, it starts the chat.
 
-The chat is a separate program, `agentloop_chat`, which this module loads if installed.
+The chat is a program of its own, `agentloop_chat`, which is loaded if it's installed.
 
 A command is a module with a function `main`, its `HELP` in one line, and `add_options`.
 """

@@ -50,7 +50,7 @@ class Replay:
         self.inner = dict[str, tuple[str, list[Record]]]()  # sub-agents, by call id
 
     def show(self, log: Sequence[Record]) -> None:
-        """Print a log. A replacing log begins with the remaining messages."""
+        """Print a log. One that replaces another begins with the messages that remain."""
         runs = (at for at, record in enumerate(log) if isinstance(record, RunStart))
         begin = next(runs, len(log))
         remaining = [record for record in log[:begin] if isinstance(record, Message)]
@@ -76,7 +76,6 @@ class Replay:
             Replay(self.terminal, name).show(records)
 
     def take(self, record: Record) -> None:
-        """Print a record."""
         match record:
             case UserMessage() if is_from_user(record):
                 self.terminal.say(f"\n> {record.text}", BOLD)
@@ -101,14 +100,13 @@ class Replay:
                 pass
 
     def begin_turn(self, record: Record, text: str, style: str) -> None:
-        """Print the heading of a new turn: of a reply, or of a failed request."""
+        """Print the heading of a turn, which is a reply or a failed request."""
         self.number += 1
         self.errors = []
         self.turns[record] = name = f"{self.name} {self.number}"
         self.terminal.say(f"\n{name}{text}", style)
 
     def print_reply(self, reply: AssistantMessage) -> None:
-        """Print a reply as a new turn."""
         usage = reply.usage or Usage()
         tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
         about = f": {reply.model or reply.stop_reason}, {tokens}, {reply.seconds or 0:.2f} s"
@@ -131,7 +129,7 @@ class Replay:
             self.terminal.show(event)
 
     def print_end(self, end: RunEnd) -> None:
-        """Print the end of a run. An error that is not a tool's error is a failed request."""
+        """Print the end of a run. If its error isn't that of a tool, a request failed."""
         if end.stop_reason == "error" and end.error not in self.errors:
             self.begin_turn(end, " failed.", RED)
         self.terminal.say(f"The run ended: {end.stop_reason} {plain(end.error)}".rstrip(), DIM)

@@ -1,4 +1,4 @@
-"""Terminal output: text with escaped control characters, and the events of a run as plain lines.
+"""Writes to a terminal: text whose control characters are escaped, and events as plain lines.
 
 Text from a model, a tool, a file or a server may contain control sequences that move the cursor,
 set the clipboard, or change the order in which you see the characters of a command. So `safe`
@@ -57,7 +57,7 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 def cut(line: str, width: int) -> str:
-    """Truncate a line to `width` characters, with "..." at the end."""
+    """Cut a line off at `width` characters, with "..." at the end."""
     return line if len(line) <= width else line[: width - 3] + "..."
 
 
@@ -75,7 +75,7 @@ def wrap(line: str, width: int, indent: int = 0) -> str:
 
 
 def plain(error: object) -> str:
-    """Return the essential message of a provider's error in one line.
+    """Return what a provider's error says, in one line.
 
     'ChatOpenAI("m"): 400: {"error": {"message": "Too long."}}' -> "400: Too long."
     """
@@ -86,12 +86,12 @@ def plain(error: object) -> str:
 
 
 def arguments_of(args: JSON) -> str:
-    """Return the argument values of a call in one line; for bash, only the command."""
+    """The arguments of a call in one line; of bash, only the command."""
     return one_line(str(args.get("command") or " ".join(map(str, args.values()))))
 
 
 def outline(result: str) -> str:
-    """Return the last two lines of a result in one line, preceded by the number of lines."""
+    """The last two lines of a result in one line, after the number of its lines."""
     lines = [line.strip() for line in result.split("\n") if line.strip()]
     if len(lines) > 2:
         lines[:-2] = [f"[{len(lines)} lines]"]
@@ -112,9 +112,9 @@ class Terminal:
         return shutil.get_terminal_size((100, 0)).columns
 
     def say(self, text: str, style: str = "", indent: int = 0) -> None:
-        """Print escaped lines of any length. All output is printed by this method.
+        """Print escaped lines of any length. Everything is printed here.
 
-        indent: columns before the second row of a line that is wrapped.
+        indent: how many columns the rows of a wrapped line begin with, after the first.
         """
         text = safe(text)
         if self.is_screen:
@@ -124,7 +124,7 @@ class Terminal:
         print(text, file=self.stream, flush=True)
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line, truncated to the width of the terminal."""
+        """Print one line, cut off at the width of the terminal."""
         self.say(cut(one_line(text), self.width - 1), style)
 
     def show(self, event: events.Event) -> None:

@@ -1,8 +1,8 @@
 """`agentloop view`: a session as an HTML page, to inspect it or watch the loop, or as a picture.
 
-A page is view.html or loop.html with the session as embedded data, in which identical messages are
-stored only once. A row represents a record, and describes the difference between the messages of
-the previous request and the messages sent to the model before this record.
+A page is view.html or loop.html with the data of the session, which has each message once. A row
+stands for a record, and says how the messages that the model got before it differ from those of the
+request before.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write_page(path: Path, page: bytes) -> None:
-    """Write a page, readable by the owner only, which browsers never load incomplete."""
+    """Write a page that only its owner can read, and that no browser loads half-written."""
     draft = path.with_suffix(".part")
     draft.touch(0o600)
     draft.write_bytes(page)
@@ -90,9 +90,9 @@ def write_page(path: Path, page: bytes) -> None:
 
 
 def path_of(name: str) -> Path:
-    """Return the file of a session, specified by path or by name.
+    """Return the file of a session, from its path or its name.
 
-    Raises FileNotFoundError if the session does not exist.
+    Raises FileNotFoundError if there's no such session.
     """
     path = Path(name)
     if not path.is_file() and SESSION_NAME.fullmatch(name):
@@ -105,18 +105,18 @@ def path_of(name: str) -> Path:
 
 
 def logs_of(path: Path) -> list[list[Record]]:
-    """Return the log of a session, preceded by all previous logs that a Reset has replaced."""
+    """Return the log of a session, after the logs that each Reset replaced."""
     text = b"".join(read_lines(path))
     return [load_log(part.splitlines()) for part in RESET.split(text)]
 
 
 def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: object) -> bytes:
-    """Return a page of a session, encoded as UTF-8.
+    """Return a page of a session, in UTF-8.
 
-    logs: the result of `logs_of`.
-    loop: return the page that shows the loop, for the last log.
-    live: reload the page periodically.
-    beside: title and data of a second session.
+    logs: what `logs_of` returns.
+    loop: whether to return the page that shows the loop, of the last log.
+    live: whether the page loads itself again now and then.
+    beside: the title and the data of a second session.
     """
     data: JSON = {"title": title, "code": inspect.getsource(Loop.run)} | more
     data |= data_of(*logs[-1:], every=True) if loop else data_of(*logs)
@@ -131,10 +131,10 @@ def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: obj
 def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
     """Return the data of a page: all messages, and rows for the records and the end of each log.
 
-    The row of a reply or of a run's end (with `every`, every row) describes the messages of a
-    request at this point, whether or not a request was sent: the first `same` messages of the
-    previous such row, followed by the messages in `then`. Results are pruned with the default
-    settings of `Ephemeral`, because a log does not contain the settings.
+    The row of a reply, or of a run's end (with `every`, each row), has the messages that a request
+    would have at this point, sent or not: the first `same` messages of the row before that has
+    some, then those in `then`. Results are pruned as `Ephemeral` does it by default, because a log
+    doesn't have the settings.
     """
     rows: list[JSON] = []
     places: dict[Message, int] = {}
@@ -163,10 +163,9 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
 
 
 def common(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """Return the length of the common prefix of two lists, or a slightly smaller number.
+    """Return how many messages two lists have in common at the beginning, or a few less.
 
-    Usually messages are only appended. Therefore the full length is compared first, followed by
-    lengths that are shorter by 1, 3, 7, ...
+    Messages are usually appended, so the whole length is tried first, then 1, 3, 7, ... less.
     """
     same, step = min(len(before), len(now)), 1
     while before[:same] != now[:same]:
