@@ -49,7 +49,7 @@ from tests.recipes import FOLDER, load
 
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "ag_ui|approval|ask|background|cache|change|channels|claude|code_|fastapi|fence|fleet|from_bu|inspect|"
+    "a2a|ag_ui|approval|ask|background|cache|change|channels|claude|code_|fastapi|fence|fleet|from_bu|inspect|"
     "killed|loop_d|many|mcp|offload|other|prune_by|record|reminders|routing|session|skills|slash|sqlite|"
     "sub_|tools_from|watch_a"
 )
@@ -66,6 +66,7 @@ READERS = [  # besides the folder's README
 POINTS = dict(
     line.split(": ", 1)
     for line in r"""
+a2a_agent: task \nstatus_update pay({"amount":5})?\nartifact_update paid 5\n
 approval: needs_approval | paid 5 | paid 70 | Not before | by hand | a desk | Noon. | paid 700
 ask_user: > A table | many people?\n1. two\n2. four | > six | On which day? | A table for six, F
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
@@ -83,10 +84,12 @@ claude_code_hooks: Pushing is not allowed. | I am not allowed to push.
 inspect_agent: Reader Loud Agent | Loud.call_model | on all of them. | results of read | hidden
 killed: according to the ledger. | outcome is unknown | The ledger: paid 6\n
 many_agents_at_once: 100
+mcp_agent: asked: Allow pay({"amount":5})? | paid 5
 mcp_tools: ['shop__stock'] | 12 | "uri":"shop://prices" | {"tea": 3 | to Ada in two | There are 12.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 offload: Step 700 failed.\n | Start and end of a result | [Characters 9,000 to 10,000 | True
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
+own_entry: Ticket 7 is closed: | Thank you! | closed: [7] in a log of
 other_servers: the window is 4096 | hello | 0001-request.json {" | 0001-response.json {"choices"
 record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
 prune_by_kind: a [... of 2,107 characters] | tabs. This was | moved to found.txt, according
@@ -106,9 +109,11 @@ web_fetch: 70 degrees. | 200 OK \nTea\nGreen tea: 70 | is not an http(s) address
 """.strip().split("\n")
 )
 NEEDS = {  # packages that a recipe requires, which may be missing
+    "a2a_agent": "a2a",
     "ask_user": "mcp",
     "code_mode": "pydantic_monty",
     "fastapi_endpoint": "fastapi",
+    "mcp_agent": "mcp",
     "mcp_tools": "mcp",
     "watch_a_run": "opentelemetry.sdk",
 }
@@ -1048,3 +1053,18 @@ async def test_context_info_counts_an_answer_without_calls_as_replies_only():
     info = await load("inspect_agent").context_info(agent)
     assert info["replies"] == message_tokens(agent.messages[-1])
     assert not info["calls"]
+
+
+# ---- own_entry
+
+
+def test_an_entry_of_an_application_changes_the_view_also_after_a_restart(tmp_path):
+    recipe, llm = load("own_entry"), ScriptedModel("Restart it.", "Any time.")
+    with recipe.Desk(llm=llm, session="ada", session_dir=tmp_path) as desk:
+        desk.run_sync("It is broken.")
+        desk.close_ticket(7, "repaired.")
+        records = len(desk.log)
+    with recipe.Desk(llm=llm, session="ada", session_dir=tmp_path) as desk:
+        assert (desk.closed, len(desk.log)) == ([7], records), "the log keeps everything"
+        desk.run_sync("Thanks")
+    assert seen(llm) == ["Ticket 7 is closed: repaired.", "Thanks"]
