@@ -11,15 +11,19 @@ sub-agents. The next request has the page's answers in `resume`, and continues t
      "payload": {"verdict": "respond", "note": "Use the other account."}}
 
 The payload for a question is the answer. "cancelled" denies a call.
+
+`python ag_ui_stream.py serve` serves an agent at localhost:8000, for
+`new HttpAgent({url: "http://localhost:8000/"})` of @ag-ui/client. Put a login in front.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from agentloop import Agent, ScriptedModel, ToolCall, call, tool
+from agentloop import Agent, Message, ScriptedModel, ToolCall, call, tool
 from agentloop import events as e
 from agentloop.mixins.approval import Approval
 
@@ -71,20 +75,46 @@ def answer(agent: Agent, resume: Sequence[Mapping[str, Any]]) -> None:
         agent.decide(waiting.id, verdict, note, arguments=review.get("arguments"))
 
 
+def call_lines(call_id: str, name: str, arguments: object) -> Iterator[str]:
+    yield line("TOOL_CALL_START", toolCallId=call_id, toolCallName=name)
+    yield line("TOOL_CALL_ARGS", toolCallId=call_id, delta=json.dumps(arguments))
+    yield line("TOOL_CALL_END", toolCallId=call_id)
+
+
+def result_line(call_id: str, text: str) -> str:
+    about = {"messageId": uuid4().hex, "toolCallId": call_id, "role": "tool"}
+    return line("TOOL_CALL_RESULT", **about, content=text)
+
+
+def results(agent: Agent, answered: set[str]) -> Iterator[str]:
+    """Yield the results of answered calls that never start, so that no event has their result."""
+    for call_id in sorted(answered):
+        state = agent.conversation.states[call_id]
+        if state.result and not state.start:
+            answered.remove(call_id)
+            yield result_line(call_id, state.result.text)
+
+
 async def ag_ui_stream(
     agent: Agent,
     prompt: str | None,
     thread: str = "main",
     resume: Sequence[Mapping[str, Any]] = (),
+    run_id: str = "",
 ) -> AsyncIterator[str]:
     """Yield the server-sent events of a run. Source: https://docs.ag-ui.com/concepts/events"""
-    run, sent = {"threadId": thread, "runId": uuid4().hex}, {""}
+    run, sent = {"threadId": thread, "runId": run_id or uuid4().hex}, {""}
     text = dict[str, str]()  # the id of the streamed message; empty between messages
     yield line("RUN_STARTED", **run)
     try:
         answer(agent, resume)
+        ids = [entry["interruptId"] for entry in resume]
+        known = {id.split("/")[0] for id in ids}  # calls that the page has
+        answered = {id for id in ids if "/" not in id}
         async with agent.query_stream(None if resume else prompt) as stream:
             async for event in stream:
+                for result in results(agent, answered):
+                    yield result
                 match event:
                     case e.TextDeltaEvent(content=delta) if delta:
                         if not text:
@@ -98,22 +128,45 @@ async def ag_ui_stream(
                             yield line("TEXT_MESSAGE_CONTENT", **text, delta=new)
                         yield line("TEXT_MESSAGE_END", **text)
                         text, sent = {}, sent | {new}
-                    case e.ToolCallEvent(tool=name, args=args, tool_call_id=id):
-                        yield line("TOOL_CALL_START", toolCallId=id, toolCallName=name)
-                        yield line("TOOL_CALL_ARGS", toolCallId=id, delta=json.dumps(args))
-                        yield line("TOOL_CALL_END", toolCallId=id)
-                    case e.ToolResultEvent(result=result, tool_call_id=id):
-                        about = {"messageId": uuid4().hex, "toolCallId": id, "role": "tool"}
-                        yield line("TOOL_CALL_RESULT", **about, content=result)
+                    case e.ToolCallEvent(name, args, id) if id not in known:
+                        for part in call_lines(id, name, args):
+                            yield part
+                        known.add(id)
+                    case e.ToolResultEvent(result=content, tool_call_id=id):
+                        yield result_line(id, content)
         if end := stream.result:
             outcome: dict[str, object] = {"type": "success"}
             if end.stop_reason in ASKING and end.pending:
+                for waiting in end.pending:  # the page shows what it decides on
+                    if waiting.id.split("/")[0] not in known:
+                        for part in call_lines(waiting.id, waiting.name, waiting.parsed):
+                            yield part
                 interrupts = [interrupt(agent, waiting) for waiting in end.pending]
                 outcome = {"type": "interrupt", "interrupts": interrupts}
             reason = {"stopReason": end.stop_reason}
             yield line("RUN_FINISHED", **run, result=reason, outcome=outcome)
     except Exception as error:  # such as a model error: its text may be confidential
         yield line("RUN_ERROR", message="The run failed.", code=type(error).__name__)
+
+
+def application(template: Agent) -> Any:
+    """Make a FastAPI application. Each thread is a fork of the template, kept in memory."""
+    from fastapi import FastAPI
+    from fastapi.responses import StreamingResponse
+
+    app, threads = FastAPI(), dict[str, Agent]()
+
+    @app.post("/")
+    async def run(request: dict[str, Any]) -> StreamingResponse:
+        """Run a thread. The agent has its history, so only the newest message is read."""
+        thread, newest = request["threadId"], request["messages"][-1]
+        agent = threads.setdefault(thread, template.fork())
+        prompt = str(newest["content"]) if newest["role"] == "user" else None
+        resume, run_id = request.get("resume") or (), request["runId"]
+        lines = ag_ui_stream(agent, prompt, thread, resume, run_id)
+        return StreamingResponse(lines, media_type="text/event-stream")
+
+    return app
 
 
 class Clerk(Approval, Agent): ...
@@ -125,15 +178,25 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
+def last(messages: Sequence[Message], tools: object) -> str:
+    return messages[-1].text
+
+
+clerk = Clerk(llm=ScriptedModel(call("pay", amount=500), last), tools=[pay])
+
+
 async def main() -> None:
-    llm = ScriptedModel(call("pay", amount=500), lambda messages, tools: messages[-1].text)
-    agent = Clerk(llm=llm, tools=[pay])
-    print(*[chunk async for chunk in ag_ui_stream(agent, "Pay 500.")], sep="", end="")
-    [waiting] = agent.pending
+    print(*[chunk async for chunk in ag_ui_stream(clerk, "Pay 500.")], sep="", end="")
+    [waiting] = clerk.pending
     review = {"verdict": "allow", "arguments": {"amount": 50}}
     resume = [{"interruptId": waiting.id, "status": "resolved", "payload": review}]
-    print(*[chunk async for chunk in ag_ui_stream(agent, None, resume=resume)], sep="", end="")
+    print(*[chunk async for chunk in ag_ui_stream(clerk, None, resume=resume)], sep="", end="")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if sys.argv[1:] == ["serve"]:
+        import uvicorn
+
+        uvicorn.run(application(clerk))
+    else:
+        asyncio.run(main())

@@ -398,7 +398,9 @@ async def test_ag_ui_interrupts_are_decided_by_the_next_request(payload, word, b
         lines = [line async for line in recipe.ag_ui_stream(agent, prompt, **settings)]
         return [json.loads(line.removeprefix("data: ")) for line in lines]
 
-    outcome = (await read("Pay 500."))[-1]["outcome"]
+    asking = await read("Pay 500.")
+    assert [event["type"] for event in asking].count("TOOL_CALL_START") == 1
+    outcome = asking[-1]["outcome"]
     assert outcome["type"] == "interrupt"
     [asked] = outcome["interrupts"]
     assert "500" in asked["message"]
@@ -408,6 +410,9 @@ async def test_ag_ui_interrupts_are_decided_by_the_next_request(payload, word, b
     assert events[-1]["outcome"] == {"type": "success"}
     deltas = [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
     assert word in "".join(deltas)
+    results = [event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT"]
+    assert len(results) == 1, "a page shows each result, also of a call that a person answered"
+    assert word in results[0]
     again = await read(None, resume=[entry])
     assert [event["type"] for event in again] == ["RUN_STARTED", "RUN_ERROR"]
 
