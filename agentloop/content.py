@@ -10,8 +10,8 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from .errors import ToolError
-from .messages import FilePart, ImagePart, Part, TextPart, ToolCall, ToolMessage, clean_text
-from .waiting import logger
+from .messages import FilePart, ImagePart, Part, Stop, TextPart, ToolCall, ToolMessage, clean_text
+from .waiting import logger, was_cancelled
 
 MAX_PARTS = 2_000  # maximum parts per result
 MAX_ATTACHED_BYTES = 20_000_000  # 27 MB in base64; providers accept requests of at least 32 MB
@@ -51,6 +51,14 @@ def to_result(call: ToolCall, value: object, limit: int, ephemeral: int = 0) -> 
             "dict, a dataclass or a pydantic model"
         )
     return call.answer(content, ephemeral=ephemeral, is_json=is_json)
+
+
+def ends_run(error: BaseException, on_tool_error: str) -> bool:
+    """Whether an exception of a tool ends the run, instead of becoming the call's error result."""
+    if isinstance(error, Stop | KeyboardInterrupt | SystemExit) or was_cancelled(error):
+        return True
+    unexpected = isinstance(error, Exception) and not isinstance(error, ToolError)
+    return on_tool_error == "raise" and unexpected
 
 
 def error_result(call: ToolCall, error: BaseException) -> ToolMessage:

@@ -3,7 +3,7 @@
 Copy with: messages.py and its imports.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from .messages import Attempt, Result, Stop, TaskComplete
 
@@ -101,11 +101,12 @@ class BadResponse(ModelError):
     """The response violates the provider's API (HTML, truncated JSON, ...)."""
 
 
-def result_of_calls(raised: Sequence[BaseException]) -> Result | None:
-    """Raise an error or a Stop among the exceptions of a turn, or return a TaskComplete's Result.
+def result_of_calls(outcomes: Iterable[BaseException | None]) -> Result | None:
+    """Raise an error or a Stop among the outcomes of calls, or return a TaskComplete's Result.
 
     An error comes before a Stop, a Stop before a TaskComplete, and the first call's among equals.
     """
+    raised = [error for error in outcomes if error]
     if not raised:
         return None
     first = min(raised, key=lambda each: (isinstance(each, Stop), isinstance(each, TaskComplete)))

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, SkipValidation
 
-from .content import error_result, to_result
+from .content import ends_run, error_result, to_result
 from .depends import Overrides, current_agent, current_call
-from .errors import AgentBusy, RunStopped, ToolError, result_of_calls
+from .errors import AgentBusy, RunStopped, result_of_calls
 from .events import Event, EventQueue, Listener, ToolsChangedEvent, events_of, notify
 from .messages import (
     AssistantMessage,
@@ -57,7 +57,7 @@ from .transcript import (
     usage_of,
     with_unique_ids,
 )
-from .waiting import gather_bounded, raise_if_cancelled, run_blocking, wait_for, was_cancelled
+from .waiting import gather_bounded, raise_if_cancelled, run_blocking, wait_for
 
 
 class Loop(Settings):
@@ -204,16 +204,15 @@ class Loop(Settings):
         first call's among equals.
         """
         run = self.active_run
-        raised = list[BaseException]()
+        outcomes = list[BaseException | None]()
         if run is None:  # a nested call of an abandoned tool
             return None
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
-            outcomes = await gather_bounded(
+            outcomes += await gather_bounded(
                 run.perform, group, at_once=at_once, grace=self.cancel_timeout
             )
-            raised += [error for error in outcomes if error]
-        return result_of_calls(raised)
+        return result_of_calls(outcomes)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         """Run one call and return its result. Exceptions become error results.
@@ -239,11 +238,8 @@ class Loop(Settings):
         except Asks as stop:
             self.record(stop.entry(call))
             raise Stop(stop.reason, stop.text) from stop  # a call around this one doesn't ask
-        except (Stop, KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:
-            ends_run = self.on_tool_error == "raise" and isinstance(error, Exception)
-            if was_cancelled(error) or (ends_run and not isinstance(error, ToolError)):
+            if ends_run(error, self.on_tool_error):
                 raise
             return error_result(call, error)
 

@@ -76,7 +76,10 @@ class Bar(NamedTuple):
 
 @dataclass
 class Overview:
-    """What a picture shows of a session. The clock stands still between runs."""
+    """What a picture shows of a session. The clock stands still between runs.
+
+    Requests without reported usage have an estimate: a token for four characters.
+    """
 
     prompt: str = ""
     answer: str = ""
@@ -84,6 +87,8 @@ class Overview:
     turns: list[Turn] = field(default_factory=list[Turn])
     bars: list[Bar] = field(default_factory=list[Bar])
     now: float = 0.0
+    estimated: bool = False
+    _chars: int = 0  # of the messages so far
     _before: float = 0.0  # the time of the clock's zero
     _starts: dict[str, float] = field(default_factory=dict[str, float])
     _summarized: bool = False
@@ -105,7 +110,8 @@ class Overview:
         elif isinstance(record, SubAgentRecord):
             self._take_inner(record)
         elif isinstance(record, AssistantMessage):
-            usage = record.usage or Usage()
+            usage = record.usage or Usage(self._chars // 4, len(record.text) // 4)
+            self.estimated = self.estimated or record.usage is None
             self.turns.append(Turn(usage, summarized=self._summarized))
             self._summarized = False
             self.answer = record.text or self.answer
@@ -115,6 +121,8 @@ class Overview:
             self._add_result(record.tool_name, start, record)
         elif is_from_user(record):
             self.prompt = self.prompt or record.text
+        if isinstance(record, Message):
+            self._chars += len(record.text)
 
     def _take_inner(self, record: SubAgentRecord) -> None:
         """Add a record of a sub-agent, which is written when it has happened."""
@@ -157,7 +165,7 @@ def picture_of(*logs: Sequence[Record]) -> str:
         text(LEFT, 36, clipped(seen.prompt, 88), size=18),
         text(LEFT, 62, facts_of(seen, cost_of(filter(is_request, records), genai_price)), "soft"),
         text(RIGHT, 62, failures_of(seen), "failed", anchor="end"),
-        *columns(seen.turns),
+        *columns(seen),
         *clock(seen.bars, lanes, seen.now),
         text(LEFT, bottom + 38, clipped(seen.answer, 120), size=14),
     ]
@@ -169,8 +177,9 @@ def picture_of(*logs: Sequence[Record]) -> str:
     return "\n".join([head, *filter(None, parts), "</svg>"]) + "\n"
 
 
-def columns(turns: Sequence[Turn]) -> Iterable[str]:
+def columns(seen: Overview) -> Iterable[str]:
     """Yield a column for the tokens of each request, and a dot for what failed in its turn."""
+    turns = seen.turns
     top = max([turn.usage.input_tokens for turn in turns], default=0) or 1
     step = (END - LEFT) / max(len(turns), 1)
     width = min(max(step * 0.8, 0.6), 60)
@@ -192,8 +201,9 @@ def columns(turns: Sequence[Turn]) -> Iterable[str]:
             yield f'<path class="cut" stroke-dasharray="3 3" d="{line}"/>'
             yield text(x, TOP - 3, "summarized", "denied small")
     y = TOP + HEIGHT + 30
-    yield text(LEFT, y, "tokens of each request:", "soft small")
-    for x, kind in ((LEFT + 140, "new"), (LEFT + 190, "cached")):
+    words = "tokens of each request, estimated:" if seen.estimated else "tokens of each request:"
+    yield text(LEFT, y, words, "soft small")
+    for x, kind in ((LEFT + 190, "new"), (LEFT + 240, "cached")):
         yield rect(kind, x, y - 9, 10, 10)
         yield text(x + 15, y, kind, "soft small")
 

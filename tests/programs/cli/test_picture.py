@@ -77,6 +77,15 @@ async def test_the_picture_has_the_prompt_the_answer_and_the_figures():
     assert len(shapes_of(picture_of(agent.log), "new")) == 3, "two columns, and the legend"
 
 
+async def test_requests_without_reported_usage_have_columns_of_estimated_tokens():
+    agent = Agent(llm=ScriptedModel("Fine."))
+    await agent.run("How are you? " * 40)
+    svg = picture_of(agent.log)
+    assert "tokens of each request, estimated:" in texts_of(svg)
+    column = shapes_of(svg, "new")[0]
+    assert float(column.get("height")) == 150
+
+
 async def test_failed_and_denied_calls_are_counted_and_marked_in_their_turns():
     llm = ScriptedModel(asks("open_door", tokens=1000), asks("burn", tokens=2000), "I give up.")
     agent = Careful(llm=llm, tools=[open_door, burn])
