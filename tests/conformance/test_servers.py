@@ -1,6 +1,6 @@
 """The conversations of all wires with servers of other projects: llmock, aimock and LiteLLM.
 
-llmock is in the extra `test`. aimock requires Node: run `npm install @copilotkit/aimock` in a
+llmock is in the group `dev`. aimock requires Node: run `npm install @copilotkit/aimock` in a
 separate folder and add its node_modules/.bin to the PATH. LiteLLM's proxy has many dependencies:
 run `pip install 'litellm[proxy]'` in a separate virtual environment and add its bin to the PATH.
 """
