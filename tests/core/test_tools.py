@@ -735,3 +735,9 @@ def test_a_function_with_a_new_docstring_has_a_new_description():
     assert tool(note).description == "Take a note."
     note.__doc__ = "Write it down."
     assert tool(note).description == "Write it down."
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "10", "x"])
+def test_a_timeout_that_is_no_positive_number_is_an_error(timeout: Any) -> None:
+    with pytest.raises(TypeError, match="timeout"):
+        Tool("look", timeout=timeout)
