@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import threading
 import time
+from contextlib import closing
 
 import pytest
 
 from agentloop import Agent, ScriptedModel, call, tool, waiting
-from agentloop.waiting import cancel_and_wait, gather_bounded
+from agentloop.waiting import WorkThread, cancel_and_wait, gather_bounded
 
 
 async def test_a_task_that_outlives_the_wait_is_cancelled_a_second_time(caplog):
@@ -80,3 +82,17 @@ async def test_work_that_cancels_itself_is_left_out_of_the_results():
         return number
 
     assert await gather_bounded(work, range(3), at_once=3, grace=1) == [0, 2]
+
+
+async def test_a_thread_left_by_a_cancellation_runs_the_rest_and_nobody_waits():
+    release, ran = threading.Event(), threading.Event()
+    with closing(WorkThread(inline=False)) as thread:
+        task = asyncio.ensure_future(thread.run(release.wait, 2))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(asyncio.CancelledError):
+            await thread.run(ran.set)
+        release.set()
+        assert await asyncio.to_thread(ran.wait, 5)
