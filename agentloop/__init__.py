@@ -102,13 +102,8 @@ if TYPE_CHECKING:
     from .common.review import NeedsApproval, Review, is_approved
     from .common.store import read_log, session_path, write_log
     from .common.summary import Summary
-    from .common.tokens import (
-        context_window,
-        count_tokens,
-        load_encoding,
-        message_tokens,
-        tool_tokens,
-    )
+    from .common.tokens import count_tokens, load_encoding, message_tokens, tool_tokens
+    from .common.windows import context_window
     from .mixins.compaction import Compaction, CompactionConfig
     from .mixins.cost import Cost
     from .mixins.done import DoneTool
@@ -238,7 +233,8 @@ LAZY = {  # names outside the core, by module: loaded on first use
     ".common.review": "NeedsApproval Review is_approved",
     ".common.store": "read_log session_path write_log",
     ".common.summary": "Summary",
-    ".common.tokens": "context_window count_tokens load_encoding message_tokens tool_tokens",
+    ".common.tokens": "count_tokens load_encoding message_tokens tool_tokens",
+    ".common.windows": "context_window",
     ".mixins.compaction": "Compaction CompactionConfig",
     ".mixins.cost": "Cost",
     ".mixins.done": "DoneTool",

@@ -1,10 +1,13 @@
 """Agent: the loop with its usual mixins.
 
-Copy with: the core, mixins/nested_calls.py, mixins/done.py, mixins/ephemeral.py,
-mixins/compaction.py, mixins/interruption.py, mixins/final_summary.py, mixins/continuation.py,
-mixins/forced_tool.py, mixins/histories.py, toolkits/recall.py, common/decides.py,
-common/describe.py, common/hidden_text.py, common/guidance.py, common/model_info.py,
-common/tokens.py, and models/openai_messages.py for histories of dicts.
+Copy with: the core, common/decides.py, common/describe.py, common/dropped_turns.py,
+common/guidance.py, common/ledger.py, common/model_info.py, common/nudge.py, common/pruned.py,
+common/request_size.py, common/summary.py, common/tokens.py, common/turns.py,
+common/typed_answer.py, common/windows.py, mixins/compaction.py, mixins/context_budget.py,
+mixins/continuation.py, mixins/cost_aware_pruning.py, mixins/done.py, mixins/final_summary.py,
+mixins/forced_tool.py, mixins/histories.py, mixins/interruption.py, mixins/nested_calls.py,
+mixins/structured_output.py, toolkits/recall.py, and models/openai_messages.py for histories of
+dicts.
 """
 
 from __future__ import annotations
@@ -19,16 +22,17 @@ from .common.guidance import ShortHelp, advising
 from .loop import Loop
 from .messages import Message
 from .mixins.compaction import Compaction
+from .mixins.context_budget import ContextBudget
 from .mixins.continuation import Continuation
+from .mixins.cost_aware_pruning import CostAwarePruning
 from .mixins.done import DoneTool
-from .mixins.ephemeral import Ephemeral
 from .mixins.final_summary import FinalSummary
 from .mixins.forced_tool import ForcedTool
 from .mixins.histories import Histories
 from .mixins.interruption import Interruption
 from .mixins.nested_calls import NestedCalls
-from .toolkits.recall import recall
-from .tools import Tool, by_name
+from .mixins.structured_output import StructuredOutput
+from .tools import Tool
 from .transcript import Record
 from .waiting import logger
 
@@ -37,7 +41,9 @@ class Agent(
     NestedCalls,
     Decides,
     DoneTool,
-    Ephemeral,
+    StructuredOutput,
+    CostAwarePruning,
+    ContextBudget,
     Compaction,
     Interruption,
     FinalSummary,
@@ -67,11 +73,9 @@ class Agent(
     context_budget: how many tokens a request may have before the oldest turns are dropped: 16_000
         suits most models. Names and numbers of the dropped turns stay.
     compaction: when a conversation that outgrows the model's context window is summarized; None
-        never summarizes, and disables the budget.
-    ephemeral_per_turn: whether old results of tools with `ephemeral=N` are hidden at once, instead
-        of when that saves cost.
-    recall_tool: the tool that searches dropped and hidden text. It's offered if a budget or an
-        ephemeral tool may hide text; None never offers it.
+        never summarizes.
+    offer_recall: whether the model may search dropped and hidden text with the tool `recall`. It's
+        offered if a budget or an ephemeral tool may hide text, unless you have a tool of that name.
     max_parallel: how many calls run at the same time.
     max_result_chars: how long a tool result may be; the middle of a longer one is left out.
     tool_timeout: how many seconds a call may take, unless its tool has its own `timeout`.
@@ -86,20 +90,21 @@ class Agent(
     # defined here, so that a keyword of another library is answered, and `help` begins with them
     run = advising(Loop.run)
     run_sync = advising(Loop.run_sync)
-    run_as = advising(DoneTool.run_as)
+    run_as = advising(StructuredOutput.run_as)
     query = advising(Loop.query)
     query_stream = advising(Loop.query_stream)
 
     require_done_tool = False
-    recall_tool = recall
+    offer_recall: bool = True
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        budgeted = self.compaction and self.context_budget and tools
-        hides = budgeted or any(tool.ephemeral for tool in tools)
-        if not hides or not self.recall_tool or self.recall_tool.name in by_name(tools):
-            return tools  # not offered without other tools; a tool of the same name has precedence
-        return [*tools, self.recall_tool]
+        may_hide = (self.context_budget and tools) or any(tool.ephemeral for tool in tools)
+        if not may_hide or not self.offer_recall:
+            return tools
+        from .toolkits.recall import recall
+
+        return tools if recall.name in [tool.name for tool in tools] else [*tools, recall]
 
     def load_history(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
         """Replace the current history with these messages: see `Histories`.
@@ -107,7 +112,7 @@ class Agent(
         Dicts of Chat Completions are converted: see `from_openai`.
         """
         if any(isinstance(message, Mapping) for message in messages):
-            from .models.openai_messages import from_openai
+            from .models.openai_messages import from_openai  # optional
 
             messages = from_openai(messages)
         super().load_history(cast("Sequence[Message]", messages))

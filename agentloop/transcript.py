@@ -329,6 +329,7 @@ class Conversation(Fold):
     requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
     withheld: `id(message)` of messages that a gate refused, which the view leaves out.
+    instead: the results that the view contains instead of those in the log, by call id.
     shown: the messages of the log that the view contains.
     stop_reason: how the newest run ended; "" while it is in progress or if it was killed; None
         before the first run.
@@ -342,6 +343,7 @@ class Conversation(Fold):
         self.requests: list[RequestRecord] = []
         self.run: list[Record | Message] = []
         self.withheld: set[int] = set()
+        self.instead: dict[str, ToolMessage] = {}
         self.show([])
 
     @property
@@ -384,12 +386,19 @@ class Conversation(Fold):
         self.withheld.add(id(message))
         self.show(self.shown)
 
+    def show_instead(self, result: ToolMessage) -> None:
+        """Let the view contain this result instead of the one that the call has in the log."""
+        self.instead[result.tool_call_id] = result
+        if place := self._filled.get(result.tool_call_id):
+            self._messages[place.index] = place.fill(result)
+
     def show(self, records: Records) -> None:
         """Let the view contain these records instead."""
         self.shown: list[Message] = []
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # ids of the calls in the view
         self._open: list[_Slot] = []  # the positions of missing results, in order
+        self._filled: dict[str, _Slot] = {}  # the positions of the other results, by call id
         for record in records:
             self._show(record)
 
@@ -417,8 +426,10 @@ class Conversation(Fold):
             state = self.states.get(record.tool_call_id)
             for place in self._open:
                 if place.state is state:
-                    self._messages[place.index] = place.fill(record)
+                    shown = self.instead.get(record.tool_call_id, record)
+                    self._messages[place.index] = place.fill(shown)
                     self._open.remove(place)
+                    self._filled[record.tool_call_id] = place
                     break
         else:
             self._messages.append(record)

@@ -2,9 +2,9 @@
 
 A part is a file of the package. A bundle has the imports of other packages first, then the source
 of each part without its imports. A part comes after the parts it imports, so that a name means the
-same in all of them. A part that is only imported in functions is optional, unless it belongs to the
-core: if you don't choose it, these functions raise ImportError. A second file keeps the bundle as
-it was generated, so that git can merge a newer version into the bundle that you changed.
+same in all of them. An import in a function may end with the comment `# optional`: if you don't
+choose that part, the function raises ImportError. A second file keeps the bundle as it was
+generated, so that git can merge a newer version into the bundle that you changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .terminal import safe
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = ["", "common", "mixins", "models", "toolkits"]  # in reading order
 DOCSTRING = re.compile(r'"""(.*?)\n\nCopy with: ', re.DOTALL)
-NEEDED = r"(?m)^( *)from (\.+)(\S+) import (.*)"
+NEEDED = r"(?m)^ *from (\.+)(\S+) import (.*?)(  # optional)?$"
 IMPORTED = r"(?m)^ *(?:import|from(?= \S+ import )) (\w+)"
 OUTER = r"(?m)^(import [\w.]+|from \w\S* import) *(\([^)]*\)|.*)\n"  # merged in a bundle
 INNER = r"^ *from \.+[\w.]+ import (?:\([^)]*\)|.*)\n"  # omitted from a bundle
@@ -94,10 +94,10 @@ class Part:
         self.lines = self.text.count("\n") + 1
         self.needs = list[str]()
         self.optional = dict[str, str]()
-        for indent, dots, module, name in re.findall(NEEDED, source):
+        for dots, module, name, optional in re.findall(NEEDED, source):
             folder = PurePosixPath(path).parents[len(dots) - 1]
             needed = folder / f"{module.replace('.', '/')}.py"
-            if indent and needed.parent.name:
+            if optional:
                 self.optional[name] = str(needed)
             else:
                 self.needs.append(str(needed))
@@ -177,12 +177,12 @@ def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
     The user chose those that no part imports.
     """
     lines = sum(part.lines for part in core)
-    rows = [f"lines  {'part':28}imported by", f"{lines:>5}  the core: {len(core)} parts"]
+    rows = [f"lines  {'part':30}imported by", f"{lines:>5}  the core: {len(core)} parts"]
     for part in parts:
         if part not in core:
             importers = ", ".join(other.path for other in parts if part.path in other.needs)
-            rows.append(f"{part.lines:>5}  {part.path:28}{importers}".rstrip())
-    rows += [f"       {path:28}optional, for {name}" for name, path in omitted(parts).items()]
+            rows.append(f"{part.lines:>5}  {part.path:30}{importers}".rstrip())
+    rows += [f"       {path:30}optional, for {name}" for name, path in omitted(parts).items()]
     return "\n".join(rows)
 
 
@@ -211,7 +211,7 @@ def main(options: argparse.Namespace) -> int:
         return upgrade(package, Path(options.upgrade), options.parts)
     if options.list:
         for part in package.values():
-            print(f"{part.path:28}{count_tokens(part.text):6,} tokens  {part.sentence}")
+            print(f"{part.path:30}{count_tokens(part.text):6,} tokens  {part.sentence}")
     elif options.parts:
         parts = choose(package, options.parts)
         text = bundle(parts)

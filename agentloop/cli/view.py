@@ -18,12 +18,10 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from .. import AssistantMessage, Loop, Message
-from ..common.model_info import CacheRules
 from ..common.prices import cost_of, genai_price
 from ..common.records import to_dict
 from ..common.store import SESSION_NAME, load_log, read_lines, session_path
 from ..messages import JSON, Unknown
-from ..mixins.ephemeral import Pruning, placeholder
 from ..transcript import Conversation, Record, RunEnd, is_request
 from .picture import picture_of
 from .terminal import plain, safe
@@ -133,8 +131,7 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
 
     The row of a reply, or of a run's end (with `every`, each row), has the messages that a request
     would have at this point, sent or not: the first `same` messages of the row before that has
-    some, then those in `then`. Results are pruned as `Ephemeral` does it by default, because a log
-    doesn't have the settings.
+    some, then those in `then`.
     """
     rows: list[JSON] = []
     places: dict[Message, int] = {}
@@ -142,14 +139,12 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
     for log in logs:
         so_far: list[Record] = []
         conversation = Conversation(so_far)
-        pruning = Pruning(so_far, CacheRules())
         for record in [*log, END]:
             row: JSON = to_dict(record)
             if isinstance(record, Message):
                 row = {"type": row["type"], "message": places.setdefault(record, len(places))}
             if every or isinstance(record, AssistantMessage | RunEnd):
-                before, messages = seen, conversation.catch_up().messages
-                seen = pruning.catch_up().hide(messages, placeholder)
+                before, seen = seen, conversation.catch_up().messages
                 row["same"] = common(before, seen)
                 added = seen[row["same"] :]
                 row["then"] = [places.setdefault(message, len(places)) for message in added]

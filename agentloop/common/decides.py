@@ -43,7 +43,7 @@ class Decides(Loop):
         Raises ValueError if the call doesn't await approval or the arguments are invalid, and
         AgentBusy during a run.
         """
-        from .review import decide_call
+        from .review import decide_call  # optional
 
         self.refuse_if_busy()
         state = self.state_to_decide(call_id)

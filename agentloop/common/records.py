@@ -33,6 +33,7 @@ from ..transcript import Record
 # same.
 ENTRIES = {
     "common.nested": "inner_call inner_result",
+    "common.pruned": "pruned",
     "common.review": "ask decision",
     "common.subagents": "sub_agent_record",
     "common.summary": "summary",

@@ -1,4 +1,4 @@
-"""The record of a summary, and what the view contains after it: see mixins/compaction.py.
+"""The record of a summary, and what the view contains after it.
 
 Copy with: transcript.py and its imports.
 """
@@ -20,10 +20,7 @@ SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
 @frozen
 class Summary(RequestEntry):
-    """A summary of the conversation. `view` renders it for later requests.
-
-    `content` replaces the records before index `kept_from`.
-    """
+    """A summary of the conversation. From here on, it replaces the records before `kept_from`."""
 
     content: str
     kept_from: int
@@ -37,10 +34,10 @@ class Summary(RequestEntry):
 
 
 def summarized(log: Records, summary: Summary) -> list[Record | Message]:
-    """Return the records that the view contains after a Summary at the end of a log.
+    """Return what the view contains after a Summary at the end of a log.
 
-    The view then contains the first task, the summary, the user's messages since the newest prompt,
-    and the records since `kept_from`.
+    That's the first task, the summary, the user's messages since the newest prompt, and the records
+    since `kept_from`.
     """
     prompt = newest_prompt_index(log)
     own = [at for at, record in enumerate(log[: summary.kept_from]) if is_from_user(record)]

@@ -134,19 +134,3 @@ def tool_tokens(tools: Iterable[Tool], model: str = "") -> int:
 
 def _is_deferred(fields: object) -> bool:
     return isinstance(fields, dict) and bool(cast(JSON, fields).get("defer_loading"))
-
-
-def context_window(model: str) -> int | None:
-    """Return the tokens of a model's context window, or None if unknown.
-
-    The source is the package genai-prices; a provider prefix (`anthropic/...`) is ignored. The
-    package lacks the windows of Gemini models, which are identical since version 2.0.
-    """
-    if "gemini" in model:
-        return 1_048_576
-    try:
-        snapshot = import_module("genai_prices.data_snapshot").get_snapshot()
-        _, info = snapshot.find_provider_model(model.rpartition("/")[2], None, None, None)
-    except (ImportError, LookupError):
-        return None
-    return cast(int | None, info.context_window)

@@ -1,13 +1,12 @@
-"""The tool `recall`: searches parts of the conversation that are no longer in view.
+"""The tool `recall`: the model searches what it no longer sees of the conversation.
 
 Copy with: the core.
 
-    agent = Agent(llm=llm, tools=[read, recall], recall_tool=None)
+    agent = Loop(llm=llm, tools=[read, recall])
 
-An `Agent` with ephemeral tools, or with tools and a `context_budget`, offers `recall`
-automatically. Other agents add `tools=[..., recall]`. Pruned results and dropped turns remain in
-the log, which the model searches by keywords. `search` requires only the log, neither a model nor a
-file.
+Pruned results and dropped turns stay in the log, where the model finds them by keywords. An `Agent`
+that may hide something offers `recall` by itself: see `offer_recall`. `search` needs only a log,
+neither a model nor a file.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ NOT_FOUND = "None of these words was found. Texts no longer in view, newest last
 
 @tool(idempotent=True, read_only=True)
 async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> str:
-    """Find content that is no longer in view: previous tool results, calls and messages.
+    """Find what was removed from this conversation: older tool results, calls and messages.
 
     Args:
     words: keywords of the content or of the call: names, numbers, a path, the tool's name.
@@ -44,10 +43,10 @@ async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> 
 
 
 def search(log: Records, in_view: Sequence[Message], question: str) -> str:
-    """Return the best matching passages for a question, from the messages not in view.
+    """Return the passages that match a question best, from the messages that aren't in view.
 
-    Matching ignores word order and case; rare words have a higher weight. The beginning of a
-    message precedes its passages. Without a match, return the beginnings of the last 20 texts.
+    The order of words and their case don't matter; rare words weigh more. Passages of a message
+    come after its beginning. If nothing matches, return the beginnings of the last 20 texts.
 
     in_view: the messages that are sent to the model.
     """
@@ -75,9 +74,9 @@ def best_matches(passages: Sequence[tuple[str, str]], wanted: set[str]) -> list[
 
 
 def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
-    """Return the texts of a log that are not in view: first messages, then calls with results.
+    """Return the texts of a log that aren't in view: first messages, then calls with results.
 
-    Prompts that a gate refused are omitted.
+    Prompts that a gate refused are left out.
     """
     conversation = Conversation(log).catch_up()
     omitted = {*conversation.withheld, *map(id, in_view)}

@@ -38,8 +38,8 @@ from agentloop import (
 from agentloop.cli.main import main as command
 from agentloop.cli.terminal import BOLD, DIM, RED, Terminal, arguments_of, plain
 from agentloop.common.subagents import SubAgentCall
+from agentloop.common.windows import UNKNOWN_WINDOW
 from agentloop.mixins.approval import Rule
-from agentloop.mixins.compaction import UNKNOWN_WINDOW
 from agentloop.mixins.session import SessionInfo
 from agentloop.models.http import HTTPModel
 from agentloop.toolkits.ask import UserQuestion, answer_text

@@ -7,7 +7,7 @@ model to go on.
 `DoneTool` is a mixin, a subclass of `Loop`: for each feature, you add a base class.
 
 Task: let the run return a `Verdict(enough, left)`, which a program can use, instead of text. Hint:
-`output_type=`, and a pydantic model. What happens to `enough="I think so"`?
+`Agent(output_type=...)`, and a pydantic model. What happens to `enough="I think so"`?
 """
 
 from agentloop import AssistantMessage, DoneTool, Loop, ScriptedModel, ToolMessage, call, tool

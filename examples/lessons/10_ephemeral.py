@@ -18,6 +18,7 @@ from itertools import pairwise
 from agentloop import Ephemeral, Loop, Request, ScriptedModel, ToolMessage, call, tool
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
+from agentloop.mixins.cost_aware_pruning import CostAwarePruning
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
@@ -74,8 +75,8 @@ def draw(counts):
 if __name__ == "__main__":
     sent = {
         "no pruning": requests(Loop),
-        "pruned every turn": requests(Ephemeral, ephemeral_per_turn=True),
-        "pruned when cheaper": requests(Ephemeral),
+        "pruned every turn": requests(Ephemeral, ephemeral_batch=1),
+        "pruned when cheaper": requests(CostAwarePruning),
     }
     print("Part 1: the characters of each result in the fifth request")
     for name in "no pruning", "pruned every turn":

@@ -174,7 +174,7 @@ class CompactionConfig(agentloop.CompactionConfig):
     model: object = None  # a name is ignored, as in the original
 
 
-class Agent(Cost, agentloop.Agent):
+class Agent(Cost, agentloop.Ephemeral, agentloop.Agent):
     """Runs calls sequentially, prunes old results in each turn, and accepts the original settings.
 
     `compaction=None` means the default compaction. The settings after `compaction` are ignored:
@@ -182,7 +182,7 @@ class Agent(Cost, agentloop.Agent):
     """
 
     max_parallel = 1
-    ephemeral_per_turn = True
+    ephemeral_batch = 1
     system_prompt: str | None = None
     compaction: CompactionConfig | None = None
     include_cost: bool = False

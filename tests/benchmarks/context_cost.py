@@ -35,6 +35,7 @@ from agentloop import (
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop.mixins.cost_aware_pruning import CostAwarePruning
 from agentloop.models.scripted import call
 from tests.recipes import load
 
@@ -48,12 +49,13 @@ SUMMARY = "What was done, what was found, and what is left to do. " * 33  # abou
 OUTPUT = 5.0  # price of a token
 MOST_ASKED = 2  # searches per call
 WINDOW, BUDGET = 16_000, 12_000
+RULES = CacheRules(smallest_prefix=1_024)
 SAVED = Path(__file__).parent / "context_cost.json"
 
 STRATEGIES = {
     "no pruning": Loop,
-    "per turn": partial(Ephemeral, ephemeral_per_turn=True),
-    "epochs": Ephemeral,
+    "per turn": partial(Ephemeral, ephemeral_batch=1),
+    "epochs": CostAwarePruning,
     "offload": recipe.Offload,
     "compaction 16k": partial(
         Compaction, compaction=CompactionConfig(context_window=WINDOW, threshold_ratio=1.0)
@@ -88,8 +90,8 @@ class Reporting(ScriptedModel):
     Messages that the previous request also began with are reported as cached.
     """
 
-    def __init__(self, answer, rate):
-        super().__init__(answer, cache_rules=CacheRules(smallest_prefix=1_024))
+    def __init__(self, answer, rate, rules):
+        super().__init__(answer, cache_rules=rules)
         self.rate, self.before, self.largest = rate, (), 0
 
     async def ainvoke(self, messages, tools=(), **options):
@@ -127,7 +129,7 @@ class Played:
         self.largest = max(self.largest, other.largest)
 
 
-async def play(workload, conversation, agents, blind=False, rate=1.0):
+async def play(workload, conversation, agents, blind=False, rate=1.0, rules=RULES):
     """Play a conversation. The model searches for hidden values that its next call needs."""
     tasks = conversation.tasks
     replies, results = script(tasks)
@@ -178,7 +180,7 @@ async def play(workload, conversation, agents, blind=False, rate=1.0):
         made = (replace(each, id=f"call_{luck.getrandbits(48):012x}") for each in said.tool_calls)
         return replace(said, tool_calls=tuple(made))
 
-    llm = Reporting(reply, rate)
+    llm = Reporting(reply, rate, rules)
     system = conversation.system_prompt
     tools = workload.tools(results)
     agent = agents(llm=llm, tools=tools, system_prompt=system, max_iterations=10_000)

@@ -5,7 +5,7 @@ import re
 from functools import cache
 
 from agentloop import AssistantMessage, UserMessage
-from agentloop.mixins.compaction import NAMES
+from agentloop.common.dropped_turns import NAMES
 
 LONG = 60  # characters; longer texts are compared by their words and lines
 SHORTEST_LINE = 16

@@ -5,8 +5,11 @@ import asyncio
 import pytest
 
 from agentloop import ScriptedModel
+from agentloop.common.ledger import Ledger
 from agentloop.common.model_info import CacheRules
 from agentloop.common.nested import InnerCall, InnerResult
+from agentloop.common.outdated import Outdated
+from agentloop.common.pruned import Pruned
 from agentloop.common.review import Ask, Decision
 from agentloop.common.summary import Summary
 from agentloop.messages import (
@@ -17,8 +20,8 @@ from agentloop.messages import (
     UserMessage,
 )
 from agentloop.mixins.approval import AlwaysAllow, Consent, PlanApproved
-from agentloop.mixins.compaction import CutPoints
-from agentloop.mixins.ephemeral import Ephemeral, Pruning
+from agentloop.mixins.cost_aware_pruning import CostAwarePruning
+from agentloop.mixins.ephemeral import Ephemeral
 from agentloop.mixins.histories import Histories
 from agentloop.mixins.hooks import HookHistory, HookVerdict
 from agentloop.mixins.limits import RunUsage
@@ -38,9 +41,9 @@ from tests.recipes import load
 
 FOLDS = [
     (Conversation,),
-    (Pruning, CacheRules(100)),
-    (Pruning, CacheRules(0, 1.0, 1.0)),
-    (CutPoints,),
+    (Outdated,),
+    (Ledger, CacheRules(100)),
+    (Ledger, CacheRules(0, 1.0, 1.0)),
     (Consent,),
     (HookHistory,),
     (Unread,),
@@ -75,7 +78,7 @@ records = (
         [
             *(RunStart(at=1.0), RunEnd("completed"), Fork(at=2.0), PlanApproved()),
             *(Ask("a"), ToolStart("b"), ToldOfOpenItems(), HookVerdict("Stop", "deny")),
-            Reminded("hello"),
+            *(Reminded("hello"), Pruned(["a"]), Pruned(["b", "c"])),
         ]
     )
 )
@@ -126,14 +129,11 @@ def test_an_incremental_fold_equals_a_complete_fold_after_each_record(kind, log,
         )
 
 
-@given(logs, st.booleans())
-def test_the_view_after_each_record_equals_the_view_of_a_new_agent_with_the_same_log(log, per_turn):
-    def make():
-        return Ephemeral(llm=ScriptedModel(), ephemeral_per_turn=per_turn)
-
-    agent = make()
+@given(logs, st.sampled_from([CostAwarePruning, Ephemeral]))
+def test_the_view_after_each_record_equals_the_view_of_a_new_agent_with_the_same_log(log, kind):
+    agent = kind(llm=ScriptedModel())
     for record in log:
         agent.record(record)
-        fresh = make()
+        fresh = kind(llm=ScriptedModel())
         record_all(fresh, agent.log)
         assert asyncio.run(agent.context()) == asyncio.run(fresh.context())

@@ -26,7 +26,7 @@ FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop": agentloop.__all__,
     "agentloop.arguments": ["parse_arguments"],
-    "agentloop.common.hidden_text": ["HidesText"],  # base classes with settings of their own
+    "agentloop.common.request_size": ["MeasuresRequests"],
     "agentloop.common.model_info": ["CacheRules"],
     "agentloop.common.prices": ["Priced"],
     "agentloop.common.review": ["Ask", "Decision"],
@@ -48,7 +48,10 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
         *("AlwaysAllow", "Approval", "PlanApproved", "Rule", "plain_arguments"),
     ],
     "agentloop.mixins.cost": ["Bill"],
-    "agentloop.mixins.compaction": ["UNKNOWN_WINDOW"],
+    "agentloop.common.windows": ["UNKNOWN_WINDOW"],
+    "agentloop.mixins.context_budget": ["ContextBudget"],
+    "agentloop.mixins.cost_aware_pruning": ["CostAwarePruning"],
+    "agentloop.mixins.structured_output": ["StructuredOutput"],
     "agentloop.mixins.durable": ["Durable"],
     "agentloop.mixins.hooks": ["Hook", "HookEvent", "Hooks", "fires_for"],
     "agentloop.mixins.message_queue": ["Sent", "Unread"],

@@ -64,13 +64,13 @@ agent = Agent(
     llm=llm,
     tools=[add, find, find_too],
     require_done_tool=True,
-    ephemeral_per_turn=True,
+    offer_recall=False,
     compaction=CompactionConfig(threshold_ratio=0.5),
     max_iterations=3,
     dependency_overrides={get_db: lambda: {}},
 )
 saved = Saved(llm=llm, session="x", reminders=[], output_type=int, cancel_timeout=1)
-bare = Bare(llm=llm, limit=3, ephemeral_per_turn=True)
+bare = Bare(llm=llm, limit=3, ephemeral_batch=2)
 
 agentloop.Agnet(llm=llm)  # E
 agentloop.ChatOpenAI("gpt-5")

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from agentloop import DoneTool, ScriptedModel, call, tool
+from agentloop import Agent, ScriptedModel, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 
@@ -24,7 +24,7 @@ SCRIPT = [
     call("done", enough="I think so", left=2),
     call("done", enough=True, left=2),
 ]
-agent = DoneTool(llm=ScriptedModel(*SCRIPT), tools=[stock], output_type=Verdict)
+agent = Agent(llm=ScriptedModel(*SCRIPT), tools=[stock], output_type=Verdict)
 
 if __name__ == "__main__":
     result = agent.run_sync("Are there enough eggs for 20 pancakes?")

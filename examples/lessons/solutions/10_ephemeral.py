@@ -5,6 +5,7 @@ from itertools import pairwise
 from agentloop import Ephemeral, Loop, Request, ScriptedModel, call, tool
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
+from agentloop.mixins.cost_aware_pruning import CostAwarePruning
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
@@ -48,6 +49,6 @@ def bill(kind, **settings):
 
 if __name__ == "__main__":
     print(f"no pruning: {bill(Loop):,.0f}")
-    print(f"pruned every turn: {bill(Ephemeral, ephemeral_per_turn=True):,.0f}")
-    print(f"pruned when cheaper: {bill(Ephemeral):,.0f}")
+    print(f"pruned every turn: {bill(Ephemeral, ephemeral_batch=1):,.0f}")
+    print(f"pruned when cheaper: {bill(CostAwarePruning):,.0f}")
     print("Notice: the variant with the fewest tokens is not the cheapest.")

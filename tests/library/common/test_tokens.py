@@ -13,12 +13,12 @@ import pytest
 
 from agentloop import AssistantMessage, ImagePart, Tool, ToolCall, UserMessage
 from agentloop.common.tokens import (
-    context_window,
     count_tokens,
     load_encoding,
     message_tokens,
     tool_tokens,
 )
+from agentloop.common.windows import context_window
 
 LETTERS = {bytes([byte]): byte for byte in range(256)}  # a vocabulary with a token per byte
 TEXTS = ["hello", "é🚂", "<|endoftext|>", "\ud800"]

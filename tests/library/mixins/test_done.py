@@ -1,36 +1,9 @@
 """DoneTool: only a done tool ends the run."""
 
-import asyncio
-from dataclasses import dataclass
-
-import pytest
-from pydantic import BaseModel
-
-from agentloop import (
-    Agent,
-    AgentBusy,
-    DoneTool,
-    Result,
-    ScriptedModel,
-    TaskComplete,
-    ToolError,
-    tool,
-)
-from agentloop.mixins.done import done_tool
-from agentloop.mixins.final_summary import FinalSummary
+from agentloop import Agent, DoneTool, Result, ScriptedModel, TaskComplete, ToolError, tool
 from agentloop.models.scripted import call
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
-
-
-class Answer(BaseModel):
-    city: str
-    people: int = 0
-
-
-@dataclass
-class Point:
-    x: int
 
 
 @tool("Hand in", ends_run=True)
@@ -91,150 +64,15 @@ class TestDoneTool(test_loop.TestLoop):
         assert (result.value, result.text) == ({"letters": 5}, '{"letters":5}')
         assert (result.stop_reason, len(llm.requests)) == ("done", 2)
 
-    async def test_run_as_changes_neither_the_agent_nor_a_fork_created_by_a_tool(self):
-        forks = []
-
-        @tool("Test")
-        def fork() -> None:
-            forks.append(agent.fork())
-
-        llm = ScriptedModel(call("fork"), call("done", result={"x": 1}))
-        agent = DoneTool(llm=llm, tools=[fork])
-        assert (await agent.run_as(Point, "x")).value == Point(1)
-        assert agent.output_type is None
-        assert forks[0].output_type is None
-
     async def test_without_require_done_tool_plain_text_is_an_answer(self):
         llm = ScriptedModel("hello")
         assert await DoneTool(llm=llm, require_done_tool=False).query("x") == "hello"
         assert llm.requests[0].tools == ()
 
-    @pytest.mark.parametrize("agent_class", [DoneTool, Agent])
-    async def test_output_type_returns_a_validated_value(self, agent_class):
-        bad, good = call("done", people="many"), call("done", city="Oslo", people="7")
-        llm = ScriptedModel("Oslo!", bad, good)
-        result = await agent_class(llm=llm, output_type=Answer).run("x")
-        assert result.value == Answer(city="Oslo", people=7)
-        assert (result.text, result.stop_reason) == ('{"city":"Oslo","people":7}', "done")
-        assert "city" in shown(llm.requests[2])[-1]
-        assert set(llm.requests[0].tools[0].parameters["properties"]) == {"city", "people"}
-
-    @pytest.mark.parametrize(
-        ("output_type", "reply", "value"),
-        [
-            (list[int], call("done", result=["1", 2]), [1, 2]),
-            (Point, call("done", result={"x": 1}), Point(1)),
-            (str, call("done", result="x"), "x"),
-            (Answer | None, call("done", result=None), None),
-            (Answer | None, "null", None),
-            (Answer, '{"city": "Oslo"}', Answer(city="Oslo")),
-            (Answer, 'Here it is:\n```json\n{"city": "Oslo"}\n```\n', Answer(city="Oslo")),
-            (Answer, '{"city": "```json\\n{}```"}', Answer(city="```json\n{}```")),
-            (list[int], "[1, 2]", [1, 2]),
-            (list[int], '{"result": [1, 2]}', [1, 2]),
-            (dict[str, int], '{"a": 1}', {"a": 1}),
-            (int, "3", 3),
-        ],
-    )
-    async def test_output_type_accepts_any_type_and_json_text(self, output_type, reply, value):
-        result = await DoneTool(llm=ScriptedModel(reply), output_type=output_type).run("x")
-        assert (result.value, result.stop_reason in ("completed", "done")) == (value, True)
-        assert output_type is not str or result.text == value, "without quotes"
-
-    @pytest.mark.parametrize("tools", [[], [add]])
-    @pytest.mark.parametrize("wrong", ["Oslo!", '{"town": "Oslo"}', "```json\n```", '["Oslo"]'])
-    async def test_an_invalid_answer_is_rejected_at_most_three_times(self, tools, wrong):
-        llm = ScriptedModel(*[wrong] * 4)
-        result = await DoneTool(llm=llm, tools=tools, output_type=Answer).run("x")
-        assert (result.text, result.value, result.stop_reason) == (wrong, None, "no_progress")
-        llm = ScriptedModel(wrong, '{"city": "Oslo"}')
-        result = await DoneTool(llm=llm, tools=tools, output_type=Answer).run("x")
-        assert result.value == Answer(city="Oslo")
-        assert "JSON" in shown(llm.requests[1])[-1]
-
-    async def test_run_as_returns_a_value_of_the_type_for_one_run(self):
-        script = call("done", city="Oslo"), "hello", "[1, 2]", "Oslo!"
-        agent, _ = self.make(*script, tools=[add])
-        result = await agent.run_as(Answer, "x")
-        assert (result.value, result.stop_reason) == (Answer(city="Oslo"), "done")
-        assert await agent.query("y") == "hello"
-        assert (await agent.run_as(list[int], "z")).value == [1, 2]
-        with pytest.raises(IndexError):  # end of the script
-            await agent.run_as(Answer, "z")
-        assert agent.output_type is None
-
-    async def test_run_as_does_not_affect_a_running_run(self):
-        async def reply(messages, tools):
-            if agent.output_type is Answer:
-                return '{"city": "Oslo"}'
-            with pytest.raises(AgentBusy):
-                await agent.run_as(Answer, "y")
-            return "hello"
-
-        agent, _ = self.make(reply)
-        assert await agent.query("x") == "hello"
-
-    async def test_a_custom_done_tool_must_return_a_value_of_the_output_type(self):
-        llm = ScriptedModel(call("hand_in", work="x"), call("hand_in", work='{"city": "Oslo"}'))
-        result = await DoneTool(llm=llm, tools=[hand_in], output_type=Answer).run("x")
-        assert result.value == Answer(city="Oslo")
-
-    async def test_native_json_output_is_requested_if_there_are_no_tools(self):
-        requested = []
-
-        class Native(ScriptedModel):
-            def with_output(self, schema):
-                requested.append({*schema["properties"]})
-                return self
-
-        for tools, offered in ([], []), ([add], ["add", "done"]):
-            native = Native('{"city": "Oslo"}')
-            result = await DoneTool(llm=native, tools=tools, output_type=Answer).run("x")
-            assert result.value == Answer(city="Oslo")
-            assert [t.name for t in native.requests[0].tools] == offered
-        assert requested[0] == {"city", "people"}
-
-    async def test_without_native_support_for_the_type_the_done_tool_is_offered(self):
-        class Unable(ScriptedModel):
-            def with_output(self, schema):
-                return None
-
-        llm = Unable(call("done", city="Oslo"))
-        result = await DoneTool(llm=llm, output_type=Answer).run("x")
-        assert result.value == Answer(city="Oslo")
-        assert [tool.name for tool in llm.requests[0].tools] == ["done"]
-
-    def test_output_type_and_a_tool_named_done_are_mutually_exclusive(self):
-        agent = DoneTool(llm=ScriptedModel("x"), tools=[done_tool()], output_type=Answer)
-        with pytest.raises(ValueError, match="two tools named 'done'"):
-            agent.run_sync("x")
-
     async def test_the_summary_at_max_iterations_requires_no_done_tool(self):
         llm = ScriptedModel(
             lambda m, t: "so far" if "limit" in m[-1].text else call("add", a=1, b=1)
         )
-
-        class Summing(DoneTool, FinalSummary): ...
-
-        result = await Summing(llm=llm, tools=[add], max_iterations=2).run("x")
+        agent = Agent(llm=llm, tools=[add], max_iterations=2, require_done_tool=True)
+        result = await agent.run("x")
         assert result == Result("so far", stop_reason="max_iterations")
-
-
-class City(BaseModel):
-    name: str
-
-
-async def test_run_as_right_after_a_cancelled_run_waits_for_the_end_of_the_run():
-    class Slow:
-        model = "slow"
-
-        async def ainvoke(self, *_, **__):
-            await asyncio.Event().wait()
-
-    agent = Agent(llm=Slow())
-    task = asyncio.create_task(agent.run("x"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    task.cancel()
-    agent.llm = ScriptedModel(call("done", name="Bern"))
-    assert (await agent.run_as(City, "y")).value == City(name="Bern")

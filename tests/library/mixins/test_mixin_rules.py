@@ -15,9 +15,9 @@ import pytest
 import agentloop
 from agentloop import Agent, CompactionConfig, Loop, ScriptedModel, tool
 from agentloop.common.gate import Gate
-from agentloop.common.hidden_text import HidesText
 from agentloop.common.model_info import CacheRules
 from agentloop.common.prices import Priced
+from agentloop.common.request_size import MeasuresRequests
 from agentloop.common.store import read_log
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
@@ -61,7 +61,7 @@ def public(cls):
 @pytest.mark.parametrize("mixin", MIXINS)
 class TestEveryMixin:
     def test_a_mixin_derives_from_loop_and_works_alone(self, mixin):
-        assert mixin.__bases__[0] in (Loop, Gate, Priced, HidesText)
+        assert mixin.__bases__[0] in (Loop, Gate, Priced, MeasuresRequests)
         settings = {"require_done_tool": False} if hasattr(mixin, "require_done_tool") else {}
         assert mixin(llm=ScriptedModel("hi"), **settings).run_sync("x").text == "hi"
 

@@ -14,7 +14,7 @@ from agentloop import (
     tool,
 )
 from agentloop.common.store import read_log
-from agentloop.mixins.done import parse_answer
+from agentloop.common.typed_answer import TypedAnswer
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 
@@ -66,7 +66,7 @@ def test_names_from_a_refused_prompt_are_not_retained_by_compaction():
 @pytest.mark.parametrize("text", ['5, "result": 6', '[1], "result": [2]'])
 def test_an_answer_cannot_escape_the_result_field(text):
     with pytest.raises(Exception, match="JSON"):
-        parse_answer(text, int)
+        TypedAnswer(int).parse(text)
 
 
 class Saved(Session, Agent):

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from agentloop import Agent, tool
 from agentloop.common.records import dump_record, load_record
+from agentloop.common.typed_answer import done_tool
 from agentloop.errors import BadRequest, BadResponse, ContextWindowExceeded
 from agentloop.events import ThinkingDeltaEvent
 from agentloop.messages import (
@@ -19,7 +20,7 @@ from agentloop.messages import (
     Usage,
     UserMessage,
 )
-from agentloop.mixins.done import DoneTool, done_tool
+from agentloop.mixins.structured_output import StructuredOutput
 from agentloop.models.anthropic import AnthropicChunks, ChatAnthropic, write_anthropic_messages
 from tests.doubles.anthropic_double import AnthropicDouble, redacted, sign, sse, thought
 from tests.doubles.fault_server import answer, chunk, stream_head
@@ -132,7 +133,7 @@ async def test_an_output_type_that_structured_outputs_do_not_support_uses_the_do
     async with AnthropicDouble(["never"]) as server:
         llm = model(server)
         assert llm.with_output(done_tool(kind).parameters) is None
-        agent = DoneTool(llm=llm, output_type=kind)
+        agent = StructuredOutput(llm=llm, output_type=kind)
         assert [tool.name for tool in agent.toolset()] == ["done"]
 
 
@@ -142,7 +143,7 @@ async def test_an_output_type_with_a_repeated_model_uses_structured_outputs():
         two: list[Line]
 
     async with AnthropicDouble(['{"one": {"x": 1}, "two": []}']) as server:
-        agent = DoneTool(llm=model(server), output_type=Pair)
+        agent = StructuredOutput(llm=model(server), output_type=Pair)
         assert (await agent.run("?")).value == Pair(one=Line(x=1), two=[])
     assert "output_config" in server.requests[0]
 

@@ -7,10 +7,10 @@ import pytest
 from pydantic import BaseModel
 
 from agentloop.common.records import dump_record, load_record
+from agentloop.common.typed_answer import done_tool
 from agentloop.errors import BadResponse
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
 from agentloop.messages import AssistantMessage, ToolCall, ToolMessage, Usage
-from agentloop.mixins.done import done_tool
 from agentloop.models.completions import strict_schema, write_openai_messages
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import drop_none

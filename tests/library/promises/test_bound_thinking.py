@@ -96,7 +96,7 @@ async def test_all_thinking_is_sent_back_while_the_prefix_is_unchanged():
 
 async def test_pruned_results_drop_only_the_thinking_behind_them():
     async with Script(*map(thinks, range(8)), "ok") as script:
-        await script.agent(Ephemeral, ephemeral_per_turn=True).run("go")
+        await script.agent(Ephemeral, ephemeral_batch=1).run("go")
     sent = script.thoughts
     assert sent[2] == ["thought 0", "thought 1"]
     # the first result is hidden from now on: the first thought stands before it, the second behind
@@ -282,7 +282,7 @@ async def test_thinking_of_an_older_model_is_sent_to_a_newer_one_only_with_a_kno
 
 async def test_an_older_model_gets_all_thinking_behind_a_changed_prefix():
     async with Script(*map(thinks, range(8)), "ok") as script:
-        agent = script.agent(Ephemeral, ephemeral_per_turn=True)
+        agent = script.agent(Ephemeral, ephemeral_batch=1)
         agent.llm = model(script.server, "claude-opus-4-8")
         await agent.run("go")
     assert len(script.thoughts[-1]) == 8

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from agentloop import Agent, ChatOpenAI, CompactionConfig, CompactionEvent, tool
+from agentloop import Agent, ChatOpenAI, CompactionConfig, CompactionEvent, Ephemeral, tool
 from agentloop.events import PruneEvent, ToolsChangedEvent
 from agentloop.toolkits.search import ToolSearch
 from tests.doubles.openai_double import OpenAIDouble, Reply, calls
@@ -47,7 +47,7 @@ async def test_without_pruning_every_request_begins_with_the_previous_request():
 
 async def test_every_change_of_the_prefix_emits_an_event():
     script = [*(calls(("look", {"n": n})) for n in range(8)), "done"]
-    requests, events = await play(script, ephemeral_per_turn=True)
+    requests, events = await play(script, Ephemeral, ephemeral_batch=1)
     assert prefix_changes(requests) == sum(isinstance(event, PruneEvent) for event in events) == 6
 
 

@@ -143,7 +143,7 @@ class TestRecall(test_loop.TestLoop):
         agent = make(*READS, "done")
         await agent.query("Read it.")
         assert {tuple(t.name for t in r.tools) for r in agent.llm.requests} == {("read", "recall")}
-        for off in ({"context_budget": None}, {"compaction": None}):
+        for off in ({"context_budget": None}, {"offer_recall": False}):
             assert recall not in make(**off).toolset()
 
     async def test_an_agent_without_tools_gets_no_recall_tool(self):

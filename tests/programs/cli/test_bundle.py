@@ -440,5 +440,5 @@ def test_the_output_lists_the_lines_and_the_importers_of_every_part(capsys):
         assert lines == parts[path].text.count("\n") + 1
         importers = [part.path for part in parts.values() if path in part.needs]
         assert others == ([", ".join(importers)] if importers else [])
-    assert table["common/tokens.py"][1] == "mixins/compaction.py, mixins/ephemeral.py"
+    assert table["mixins/cost_aware_pruning.py"][1] == "agent.py"
     assert len(table["agent.py"]) == 1

@@ -99,7 +99,7 @@ def book(folder):
         "session": "book",
         "session_dir": folder,
         "session_fsync": False,
-        "recall_tool": None,
+        "offer_recall": False,
     }
     compaction = CompactionConfig(context_window=20_000, keep_turns=1)
     agent = Reader(llm=ScriptedModel(answer), tools=[page], compaction=compaction, **settings)

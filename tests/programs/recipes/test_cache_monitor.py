@@ -49,7 +49,7 @@ class TestCacheMonitor(test_loop.TestLoop):
             return "y" * 4_000
 
         class Pruning(Ephemeral, CacheMonitor):
-            ephemeral_per_turn = True
+            ephemeral_batch = 1
 
         llm = ScriptedModel(call("look"), call("note"), call("look"), "ok")
         sent = await play(Pruning(llm=llm, tools=[look, note]))
@@ -96,7 +96,7 @@ class TestCacheMonitor(test_loop.TestLoop):
             return "x" * 4_000
 
         class Pruning(Ephemeral, CacheMonitor):
-            ephemeral_per_turn = True
+            ephemeral_batch = 1
 
         monkeypatch.setattr(recipe, "message_tokens", count)
         await play(Pruning(llm=ScriptedModel(answer), tools=[look], max_iterations=200))

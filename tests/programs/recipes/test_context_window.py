@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from agentloop.common.tokens import context_window
+from agentloop.common.windows import context_window
 from tests.recipes import load
 
 recipe = load("other_servers")

@@ -261,7 +261,7 @@ async def test_recall_finds_the_name_of_the_file_after_its_excerpt_was_pruned(tm
 
     pages = [call("page", n=n) for n in range(3)]
     llm = ScriptedModel(*pages, find, read, "ok")
-    agent = Reader(llm=llm, tools=[page], offload_dir=tmp_path, ephemeral_per_turn=True)
+    agent = Reader(llm=llm, tools=[page], offload_dir=tmp_path, ephemeral_batch=1)
     assert await agent.query("x") == "ok"
     assert "\npage 0 line 0" in results(agent)[-1]
 

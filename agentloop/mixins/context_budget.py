@@ -1,0 +1,53 @@
+"""Requests keep to a budget: old turns leave the view before any summary is needed.
+
+Copy with: the core, common/dropped_turns.py, common/model_info.py, common/request_size.py,
+common/summary.py, common/tokens.py, common/turns.py.
+
+    agent = Agent(llm=llm, context_budget=16_000)
+
+No model is asked. A list keeps the names and numbers of what has left, and the tool `recall`, which
+an `Agent` then offers, finds the rest. The system prompt, the first task, the user's messages since
+the newest prompt, and results that the model hasn't seen stay word for word. The log keeps
+everything.
+"""
+
+from __future__ import annotations
+
+from pydantic import PositiveInt
+
+from ..common.model_info import cache_rules, compact_threshold
+from ..common.request_size import MeasuresRequests
+from ..messages import AssistantMessage
+from ..model import Request
+
+
+class ContextBudget(MeasuresRequests):
+    """Drops the oldest turns from requests that would be longer than a budget.
+
+    context_budget: size of requests in tokens; None never drops anything. 16,000 suits most models:
+        long recorded runs cost 0.36 to 0.74 of what they cost unpruned. Providers that cache only
+        prefixes from 4,096 tokens (Gemini, some Claude models) need 24,000. The cheaper a model
+        reads its cache, the less a budget saves: a warning says if it may cost more (16,000 with
+        Claude Fable 5.1 and 5.2). A request that exceeds the budget even without its old turns is
+        sent, with a warning and an OverBudgetEvent.
+    """
+
+    context_budget: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.context_budget:
+            return
+        if compact_threshold(self.llm):
+            raise ValueError("the model's compact_threshold disables context_budget: remove one")
+        from ..common.dropped_turns import warn_unless_it_pays
+
+        warn_unless_it_pays(self.context_budget, self.llm.model, cache_rules(self.llm))
+
+    async def call_model(self, request: Request) -> AssistantMessage:
+        budget = self.context_budget
+        if budget and request.purpose == "step" and self.request_tokens(request) >= budget:
+            from ..common.dropped_turns import drop_turns
+
+            request = await drop_turns(self, request, budget)
+        return await super().call_model(request)

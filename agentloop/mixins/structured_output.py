@@ -1,0 +1,97 @@
+"""Answers of a type: a pydantic model, a dataclass, `list[int]`, ...
+
+Copy with: the core, common/nudge.py, common/typed_answer.py.
+
+    agent = Agent(llm=llm, output_type=list[str])      # result.value is a list of texts
+    result = await agent.run_as(int, "How many are they?")
+
+The model answers with a call of `done`, whose argument has the type, or with JSON as plain text. An
+agent that has no tools asks the provider for JSON instead, if its model can do that
+(`with_output`). If an answer is invalid, the model reads why, three times at most: a run that ends
+as "done" or "completed" has a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ..common.nudge import nudge
+from ..errors import ToolError
+from ..loop import Loop
+from ..messages import AssistantMessage, Prompt, Result
+from ..model import Request
+from ..tools import Tool
+
+if TYPE_CHECKING:
+    from ..common.typed_answer import TypedAnswer
+
+Wanted = TypeVar("Wanted")
+
+NOT_VALID = "Invalid answer. Answer with JSON of the required schema: {}"
+
+
+class StructuredOutput(Loop):
+    """Gives a run's answer a type: see `Result.value`.
+
+    output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...); None for
+        text. Type checkers know the type from `await agent.run_as(City, prompt)`, or from
+        `city: City = result.value`.
+    """
+
+    output_type: Any = None
+
+    # of this `run_as`; not annotated, so a fork doesn't copy it
+    _run_answer = cast("TypedAnswer | None", None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        typed_answer(self.output_type)
+
+    async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
+        """Run a prompt with this `output_type`. The value is None if the run ends without one."""
+        answer = typed_answer(output_type)
+        await self.wait_for_cancelled_run()
+        self._run_answer = answer
+        try:
+            return await self.run(prompt)
+        finally:
+            del self._run_answer
+
+    @property
+    def _answer(self) -> TypedAnswer | None:
+        return self._run_answer or typed_answer(self.output_type)
+
+    def toolset(self) -> Sequence[Tool]:
+        tools = super().toolset()
+        if not self._answer or (not tools and self._answer.native_model(self.llm)):
+            return tools
+        return [*tools, self._answer.tool]
+
+    async def call_model(self, request: Request) -> AssistantMessage:
+        if self._answer and request.purpose == "step" and not request.tools:
+            native = self._answer.native_model(request.model or self.llm)
+            request = replace(request, model=native or request.model)
+        return await super().call_model(request)
+
+    async def finish(self, result: Result) -> Result | None:
+        ended = await super().finish(result)
+        if not self._answer or not ended or ended.value is not None:
+            return ended
+        if ended.stop_reason not in ("completed", "done"):
+            return ended
+        try:
+            return replace(ended, value=self._answer.parse(ended.text))
+        except ToolError as error:
+            nudge(self, NOT_VALID.format(error))
+            return None
+
+
+def typed_answer(output_type: Any) -> TypedAnswer | None:
+    """Return how to ask for a value of a type; None if the answer is text."""
+    if output_type is None:
+        return None
+    from ..common.typed_answer import TypedAnswer
+
+    return TypedAnswer(output_type)
