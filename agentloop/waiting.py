@@ -140,7 +140,11 @@ def shield_from_cancel() -> Generator[None]:
 
     A task that ends together with the block is not cancelled.
     """
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # the event loop was closed, and this coroutine is collected
+        yield
+        return
     _shielded[task] = False
     try:
         yield

@@ -72,6 +72,16 @@ def test_a_call_of_a_dropped_run_has_no_result(unraisable):
     assert unraisable == []
 
 
+def test_a_call_that_is_closed_after_its_event_loop_raises_nothing():
+    loop = asyncio.new_event_loop()
+    work = wait.execute({}, {})
+    task = loop.create_task(work)
+    loop.run_until_complete(asyncio.sleep(0.05))
+    loop.close()
+    work.close()
+    assert not task.done()
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_closed_event_loops_keep_no_connections():

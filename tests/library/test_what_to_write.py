@@ -351,7 +351,7 @@ def test_logging_at_level_debug_shows_each_request_call_and_result(caplog: Any) 
 
 def test_help_of_agent_is_short_describes_each_setting_and_begins_with_how_to_run_it() -> None:
     lines = pydoc.plain(pydoc.render_doc(Agent)).splitlines()
-    assert len(lines) <= 250
+    assert len(lines) <= 300, "Python 3.13 shows each parameter on a line"
     assert any("await agent.run(" in line for line in lines[:40])
     for name in inspect.signature(Agent).parameters:
         assert any(line.startswith(f" |  {name}: ") for line in lines), name
