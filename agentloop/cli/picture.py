@@ -14,6 +14,7 @@ from html import escape
 from typing import NamedTuple
 
 from ..common.prices import cost_of, genai_price
+from ..common.pruned import Pruned
 from ..common.records import from_dict
 from ..common.subagents import SubAgentRecord
 from ..common.summary import Summary
@@ -62,7 +63,7 @@ class Turn:
     usage: Usage
     failed: int = 0
     denied: int = 0
-    summarized: bool = False  # before this turn
+    change: str = ""  # of the messages before this turn: "summarized" or "pruned"
 
 
 class Bar(NamedTuple):
@@ -91,7 +92,7 @@ class Overview:
     _chars: int = 0  # of the messages so far
     _before: float = 0.0  # the time of the clock's zero
     _starts: dict[str, float] = field(default_factory=dict[str, float])
-    _summarized: bool = False
+    _change: str = ""
 
     def take(self, record: Record | Message) -> None:
         """Add the next record."""
@@ -102,7 +103,9 @@ class Overview:
         if isinstance(record, ToolStart):
             self._starts[record.call_id] = self.now
         elif isinstance(record, Summary):
-            self._summarized = True
+            self._change = "summarized"
+        elif isinstance(record, Pruned):
+            self._change = "pruned"
         elif isinstance(record, RunEnd):
             failure = clipped(record.error, 60) or record.stop_reason
             self.ended = "" if record.stop_reason in ("completed", "done") else failure
@@ -112,8 +115,8 @@ class Overview:
         elif isinstance(record, AssistantMessage):
             usage = record.usage or Usage(self._chars // 4, len(record.text) // 4)
             self.estimated = self.estimated or record.usage is None
-            self.turns.append(Turn(usage, summarized=self._summarized))
-            self._summarized = False
+            self.turns.append(Turn(usage, change=self._change))
+            self._change = ""
             self.answer = record.text or self.answer
             self._add("model", self.now, record.seconds, "model")
         elif isinstance(record, ToolMessage):
@@ -196,10 +199,10 @@ def columns(seen: Overview) -> Iterable[str]:
         if turn.failed or turn.denied:
             kind = "failed" if turn.failed else "denied"
             yield f'<circle class="{kind}" cx="{middle:.1f}" cy="{TOP + HEIGHT + 9}" r="4"/>'
-        if turn.summarized:
+        if turn.change:
             line = f"M{x - step / 10:.1f} {TOP - 8}v{HEIGHT + 8}"
             yield f'<path class="cut" stroke-dasharray="3 3" d="{line}"/>'
-            yield text(x, TOP - 3, "summarized", "denied small")
+            yield text(x, TOP - 3, turn.change, "denied small")
     y = TOP + HEIGHT + 30
     words = "tokens of each request, estimated:" if seen.estimated else "tokens of each request:"
     yield text(LEFT, y, words, "soft small")

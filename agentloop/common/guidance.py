@@ -13,7 +13,7 @@ from ..messages import advice
 
 FOR_MIXINS = [
     *("active_run", "add", "add_note", "conversation", "emit", "fold", "listened", "load_records"),
-    *("recall_name", "refuse_if_busy", "state_to_decide", "system_text", "tool", "turn_tools"),
+    *("refuse_if_busy", "state_to_decide", "system_text", "tool", "turn_tools"),
     *("wait_for_cancelled_run", "waiting_call"),
 ]
 

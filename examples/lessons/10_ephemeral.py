@@ -2,7 +2,7 @@
 
 Part 1, the idea. Each result of `take` is the whole pantry, so only the newest ones matter. With
 `@tool(ephemeral=2)`, the model sees the newest two results, and a placeholder for each older one.
-watch_the_loop.html shows the placeholders from record 11 on.
+watch_the_loop.html shows the placeholders from record 14 on.
 
 Part 2, the price. A provider caches what a request has in common with the one before, and charges
 about a tenth for it. A placeholder changes an old message, so everything after it costs the full

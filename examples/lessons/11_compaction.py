@@ -4,7 +4,7 @@ Before that happens, `Compaction` asks the model for a summary. From then on, re
 task, the summary and the newest turns; the log keeps all records.
 
 In this lesson the window has 1,000 tokens, and three recipes fill it; real windows have 100,000
-tokens and more. watch_the_loop.html shows at record 24 how a summary replaces turns.
+tokens and more. watch_the_loop.html shows at record 25 how a summary replaces turns.
 
 Task: let a cheap model write the summary, and count the requests to each model: print `requests to
 the cheap model: 1` and `requests to the other: 4`.

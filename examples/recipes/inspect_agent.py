@@ -78,9 +78,9 @@ def read(page: int) -> str:
 async def main() -> None:
     explain(Reader)
     llm = ScriptedModel(
-        *[call("read", page=page) for page in range(12)], "It rains on all of them."
+        *[call("read", page=page) for page in range(24)], "It rains on all of them."
     )
-    agent = Reader(llm=llm, tools=[read], system_prompt="You read.", context_budget=4_000)
+    agent = Reader(llm=llm, tools=[read], system_prompt="You read.", context_budget=8_000)
     print((await agent.run("How is the weather in the book?")).text)
     for kind, size in (await context_info(agent)).items():
         print(f"{size:6} {kind}")

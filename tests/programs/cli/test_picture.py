@@ -19,6 +19,7 @@ from agentloop import (
 )
 from agentloop.cli.main import main
 from agentloop.cli.picture import picture_of
+from agentloop.common.pruned import Pruned
 from agentloop.mixins.approval import Approval
 from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import RunStart
@@ -128,6 +129,7 @@ def test_a_summary_is_a_line_between_two_columns():
     first, second = AssistantMessage("One."), AssistantMessage("Two.")
     svg = picture_of([RunStart(), UserMessage("Go."), first, Summary("They said one.", 3), second])
     assert "summarized" in texts_of(svg)
+    assert "pruned" in texts_of(picture_of([first, Pruned(["1"]), second]))
     assert len(shapes_of(svg, "cut")) == 1
 
 

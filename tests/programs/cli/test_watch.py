@@ -20,6 +20,7 @@ from agentloop import (
     tool,
 )
 from agentloop.cli.view import data_of, page_of
+from agentloop.common.pruned import Pruned
 from agentloop.messages import Unknown
 from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import RunStart
@@ -214,9 +215,9 @@ class TestInABrowser:
         assert sum("Not run: the run ended" in row for row in rows) == 2
         what, rows = of("result 8 pancakes")
         assert what.endswith("Messages: 1 call got its result.")
-        what, rows = of("result milk: 300")
-        assert "1 result became a placeholder" in what
-        assert sum(row.startswith("[Older result of take removed") for row in rows) == 1
+        what, rows = of("mark 2 old results pruned")
+        assert "2 results became placeholders" in what
+        assert sum(row.startswith("[Older result of take removed") for row in rows) == 2
         what, rows = of("mark the run ended: cancelled")
         assert what.endswith("Messages: 1 call was sealed.")
         what, rows = of("mark summary")
@@ -224,14 +225,22 @@ class TestInABrowser:
         assert "replaces turns" in " ".join(rows)
         assert browser.text("#size").endswith("messages")
 
+    async def test_the_page_opens_where_an_old_result_is_pruned(self, browser):
+        log = await kitchen()
+        browser.show(log)
+        pruned = [isinstance(record, Pruned) for record in log].index(True) + 1
+        step = browser.run("return document.querySelector('#step').textContent")
+        assert step == f"record {pruned} of {len(log)}"
+
     async def test_keys_the_slider_and_buttons_navigate_between_records(self, browser):
         log = await kitchen()
         browser.show(log)
         number = "return document.querySelector('#step').textContent"
         total = len(log)
-        for key, place in (("j", 2), ("ArrowRight", 3), ("k", 2), ("End", total), ("Home", 1)):
+        for key, place in (("Home", 1), ("j", 2), ("ArrowRight", 3), ("k", 2), ("End", total)):
             browser.press(key)
             assert browser.run(number) == f"record {place} of {total}"
+        browser.press("Home")
         browser.click("#on")
         browser.run(
             "const s = document.querySelector('#slider'); s.value = 7;"
