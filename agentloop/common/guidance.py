@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 from ..messages import advice
 
 FOR_MIXINS = [
-    *("active_run", "add", "add_note", "conversation", "emit", "fold", "listened", "load_records"),
-    *("refuse_if_busy", "state_to_decide", "system_text", "tool", "turn_tools"),
-    *("wait_for_cancelled_run", "waiting_call"),
+    *("active_run", "add", "add_note", "apply_summary", "conversation", "emit", "fold", "listened"),
+    *("load_records", "refuse_if_busy", "request_tokens", "state_to_decide", "system_text", "tool"),
+    *("turn_tools", "wait_for_cancelled_run", "waiting_call"),
 ]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
