@@ -21,6 +21,8 @@ NOT_OF_A_BUNDLE = {
     "tests/programs/cli": "a bundle does not contain the command",
     "tests/conformance": "it requires servers and vendor packages, and runs separately",
     "tests/library/test_api.py": "it reads the files of the package",
+    "tests/library/test_first_mistakes.py": "a bundle leaves out the names of other libraries",
+    "tests/library/test_what_to_write.py": "a bundle leaves out the names of other libraries",
     "tests/programs/test_first_agent.py": ANOTHER,
     "tests/programs/test_howto.py": ANOTHER,
     "tests/programs/test_lessons.py": OWN,

@@ -771,7 +771,7 @@ class TestLoop:
             ({"cancel_timeout": math.nan}, "cancel_timeout"),
             ({"tools": [add, add]}, "add"),
             ({"tools": [lambda: 1]}, "@tool"),
-            ({"tools": add}, "tools=.search"),
+            ({"tools": add}, "tools"),
             ({"on_tool_error": "raises"}, "on_tool_error"),
             ({"dependency_overrides": {current_call: 5}}, r"dependency_overrides.*callable"),
             ({"max_iteration": 3}, "max_iteration.*max_iterations"),
