@@ -21,7 +21,7 @@ This module exports the names that most programs need:
 
 Other mixins are in `agentloop.mixins` (approval, durable, hooks, tracing), and capabilities in
 `agentloop.toolkits` (files, shell, mcp, skills, subagent, todo, and others). `help(Limits)`
-documents the settings of a class. The README lists all parts; examples/howto, examples/recipes and
+documents the settings of a class. PARTS.md lists all parts; examples/howto, examples/recipes and
 examples/lessons contain complete programs.
 
 Names outside the core are loaded on first use.

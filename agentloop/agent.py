@@ -68,18 +68,19 @@ class Agent(
     output_type: the type of `result.value`: a pydantic model, a dataclass, `list[int]`, ...
     require_done_tool: whether the model must call a done tool to end a run. By default, a plain
         answer ends it.
-    done_nudge: what a model reads that answers without the done tool; `{tool}` is its name.
+    done_nudge: what the model reads if it answers but doesn't call the done tool, `{tool}`.
     tool_choice: "auto", "required", "none" or a tool's name, for the first reply to a prompt.
     context_budget: how many tokens a request may have before the oldest turns are dropped: 16_000
-        suits most models. Names and numbers of the dropped turns stay.
-    compaction: when a conversation that outgrows the model's context window is summarized; None
-        never summarizes.
+        suits most models. The newest names and numbers of the dropped turns stay.
+    compaction: a `CompactionConfig` that says when to summarize, by default at 80 % of the model's
+        context window. With None, only `agent.compact()` summarizes.
     offer_recall: whether the model may search dropped and hidden text with the tool `recall`. It's
         offered if a budget or an ephemeral tool may hide text, unless you have a tool of that name.
     max_parallel: how many calls run at the same time.
     max_result_chars: how long a tool result may be; the middle of a longer one is left out.
     tool_timeout: how many seconds a call may take, unless its tool has its own `timeout`.
-    on_tool_error: "return" shows a tool's exception to the model, "raise" ends the run with it.
+    on_tool_error: "return" shows a tool's exception to the model; "raise" ends the run with it,
+        unless it's a ToolError.
     dependency_overrides: `{dependency: replacement}`, mainly for tests.
     listeners: functions that are called with every event.
     cancel_timeout: how many seconds to wait for a tool that was cancelled.

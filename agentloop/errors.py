@@ -74,7 +74,7 @@ class RateLimited(ModelError):
 
 
 class Overloaded(ModelError):
-    """529 or 503: the provider lacks capacity at the moment."""
+    """529, 503 or 409: the provider lacks capacity at the moment."""
 
 
 class ServerError(ModelError):

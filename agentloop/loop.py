@@ -2,7 +2,7 @@
 
 Copy with: model.py, run.py, settings.py and their imports.
 
-Start with `Loop.run`. What it does is in seven small methods, the seams: `toolset`, `context`,
+Start with `Loop.run`. It works through seven small methods, the seams: `toolset`, `context`,
 `call_model`, `call_tools`, `call_tool`, `finish` and `record`. A mixin overrides some of them and
 calls `super()`. In `class A(DoneTool, Compaction, Loop)`, a request or a call passes through the
 classes from left to right, and its result comes back from right to left.

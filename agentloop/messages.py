@@ -437,7 +437,7 @@ class AssistantMessage(_Content):
         "context_overflow", or a different reason of the provider. None is equivalent to "end".
     finish_reason: the provider's original value of `stop_reason`, for traces.
     raw: opaque blocks of the provider, returned only to the same provider.
-    usage: None without usage reported by the provider.
+    usage: None if the provider didn't report it.
     model, seconds: the model that answered, and the duration of the request.
     citations: the sources that the text cites.
     attempts: earlier attempts at this request that failed and may be billed. The loop records them

@@ -52,7 +52,7 @@ class Tool(Advised):
         `required`, `properties`, `items` and `additionalProperties: false`. The tool must validate
         other keywords.
     ephemeral: number of newest results of this tool that remain visible; 0 for all results. Older
-        results are pruned in batches: see `Ephemeral`.
+        results are pruned in batches: see `Ephemeral` and `CostAwarePruning`.
     timeout: maximum seconds per call.
     parallel: whether calls may run concurrently with other calls.
     idempotent: whether a call may be executed twice, for example after an interrupted execution.

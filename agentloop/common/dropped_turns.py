@@ -40,7 +40,7 @@ TURN_TOKENS = 1_000  # of a turn in a run for which a budget should pay
 
 @cache
 def warn_unless_it_pays(budget: int, model: str, rules: CacheRules) -> None:
-    """Say once if cuts cost more than they save until the next cut.
+    """Warn once if a cut costs more than it saves before the next one.
 
     A cut writes what it keeps to the cache. Each turn after it saves reading what it dropped.
     """

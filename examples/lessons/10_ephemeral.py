@@ -6,8 +6,9 @@ watch_the_loop.html shows the placeholders from record 14 on.
 
 Part 2, the price. A provider caches what a request has in common with the one before, and charges
 about a tenth for it. A placeholder changes an old message, so everything after it costs the full
-price again. That's why `Ephemeral` waits: only when the old results have cost as much as pruning
-will, it prunes all of them together. The `cache_rules` of a model are its prices.
+price again. That's why `CostAwarePruning`, a part of `Agent`, waits until the old results have cost
+as much as pruning will, and then prunes all of them together. The `cache_rules` of a model are its
+prices.
 
 Task: add up the cost of each variant in part 2: 0.1 for a cached token, 1.25 for any other. The
 sums are 27,258 and 33,775 and 25,805.

@@ -2,7 +2,7 @@
 
 `Session` writes each record of the log to a file at once. An agent with the same session starts
 with the records in the file, and `run()` without a prompt continues the run that was interrupted.
-Calls that were completed aren't repeated.
+Calls that already have a result don't run again.
 
 watch_the_loop.html shows the placeholder result of an interrupted call from record 16 on.
 

@@ -246,7 +246,7 @@ def test_the_readme_recommends_a_budget_that_loses_at_most_half_a_percent():
     assert f"loses at most {values} of the values and {lines} of the lines" in page
     assert f"{paid}, 0.02 to {max(added):.2f} more than with 12k" in page
     sentence = readme[readme.rindex("`context_budget=16_000`") :][:150]
-    assert f"{min(long):.2f} to {max(long):.2f} of the cost" in sentence
+    assert f"{min(long):.2f} to {max(long):.2f} times as much" in sentence
     assert f"at most {values} of the values" in sentence
 
 
