@@ -90,6 +90,7 @@ class Overview:
     now: float = 0.0
     estimated: bool = False
     _chars: int = 0  # of the messages so far
+    _in_run: bool = False
     _before: float = 0.0  # the time of the clock's zero
     _starts: dict[str, float] = field(default_factory=dict[str, float])
     _change: str = ""
@@ -98,7 +99,8 @@ class Overview:
         """Add the next record."""
         if isinstance(record, RunStart):
             self._before = record.at - self.now
-        if isinstance(record, Mark):
+            self._in_run = True
+        if isinstance(record, Mark) and self._in_run:
             self.now = max(self.now, record.at - self._before)
         if isinstance(record, ToolStart):
             self._starts[record.call_id] = self.now
@@ -107,6 +109,7 @@ class Overview:
         elif isinstance(record, Pruned):
             self._change = "pruned"
         elif isinstance(record, RunEnd):
+            self._in_run = False
             failure = clipped(record.error, 60) or record.stop_reason
             self.ended = "" if record.stop_reason in ("completed", "done") else failure
             self.answer = record.text or self.answer

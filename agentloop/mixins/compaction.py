@@ -201,7 +201,7 @@ class Compaction(MeasuresRequests):
 def before_newest_reply(request: Request) -> Sequence[Message]:
     """Return the messages of the newest request that was answered."""
     replies = [at for at, m in enumerate(request.messages) if isinstance(m, AssistantMessage)]
-    return request.messages[: replies[-1]]
+    return request.messages[: replies[-1]] if replies else request.messages
 
 
 def shorten_result(message: Message) -> Message:

@@ -22,7 +22,7 @@ from agentloop.cli.picture import picture_of
 from agentloop.common.pruned import Pruned
 from agentloop.mixins.approval import Approval
 from agentloop.toolkits.subagent import as_tool
-from agentloop.transcript import RunStart
+from agentloop.transcript import Fork, Reset, RunEnd, RunStart
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -144,6 +144,12 @@ async def test_a_text_of_the_session_is_only_text(words):
     assert "{{" not in svg
     shown = [text for text in texts_of(svg) if text.startswith("> ")]
     assert len(shown) == 1
+
+
+def test_the_clock_stands_still_between_runs():
+    run = [RunStart(at=100.0), UserMessage("Go."), AssistantMessage("One.")]
+    svg = picture_of([Reset(at=5.0), *run, RunEnd("completed", at=104.0), Fork(at=9_000.0)])
+    assert "4.0 s" in texts_of(svg)
 
 
 def test_an_empty_session_has_a_picture():
