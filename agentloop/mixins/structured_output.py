@@ -57,7 +57,8 @@ class StructuredOutput(Loop):
         try:
             return await self.run(prompt)
         finally:
-            del self._run_answer
+            if self._run_answer is answer:  # else its event loop was closed, and another has begun
+                del self._run_answer
 
     @property
     def _answer(self) -> TypedAnswer | None:
