@@ -31,7 +31,6 @@ from .messages import (
 from .tools import Tool
 from .transcript import (
     Conversation,
-    Log,
     Record,
     RunEnd,
     RunStart,
@@ -51,7 +50,6 @@ class Runs(Protocol):
     """What a run needs of its agent: see `Loop`."""
 
     active_run: Run | None
-    log: Log
 
     @property
     def messages(self) -> MessageView: ...

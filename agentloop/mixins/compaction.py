@@ -179,7 +179,8 @@ class Compaction(MeasuresRequests):
         Returns the shorter request, or None if the summary failed.
         """
         config = self.compaction or CompactionConfig()
-        freed = freed_tokens(self.conversation, cut)
+        history = self.conversation
+        freed = freed_tokens(history, cut)
         side_requests = [r for r in self.conversation.run if isinstance(r, SideRequest)]
         failures = sum(r.purpose == "compaction" for r in side_requests)
         if not freed or failures >= MAX_FAILURES:
@@ -190,7 +191,9 @@ class Compaction(MeasuresRequests):
             reply = await super().call_model(side)
         except Exception as error:  # including Stop, which the request itself will raise again
             reply = AssistantMessage(stop_reason=describe_error(error))
-        if reply.text.strip() and is_complete(reply) and message_tokens(reply) < freed:
+        is_cleared = self.conversation is not history  # between runs, by `clear_history`
+        is_shorter = is_complete(reply) and message_tokens(reply) < freed
+        if reply.text.strip() and is_shorter and not is_cleared:
             summary = Summary(reply.text, cut, usage=reply.usage, model=reply.model)
             return await self.apply_summary(summary, request)
         logger.warning("the summary failed or is too long; the reply ended: %s", reply.stop_reason)

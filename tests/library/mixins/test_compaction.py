@@ -155,6 +155,16 @@ class TestCompaction(test_loop.TestLoop):
         assert summary.endswith("SUMMARY")
         assert not any(text.startswith("1 word") for text in shown(agent.llm.requests[-1]))
 
+    async def test_a_history_that_was_cleared_meanwhile_gets_no_summary(self):
+        def summarize(messages, tools):
+            agent.clear_history()
+            return "SECRET"
+
+        agent = Agent(llm=ScriptedModel(*reads(1, 3), "done", summarize), tools=[read])
+        await agent.query("The task")
+        assert not await agent.compact()
+        assert agent.messages == ()
+
     @pytest.mark.parametrize("config", [None, CompactionConfig()])
     async def test_a_tool_may_ask_for_a_summary_before_the_next_request(self, config):
         @tool("Summarize the conversation")
