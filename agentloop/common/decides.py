@@ -1,4 +1,4 @@
-"""Decisions and answers from outside: for an agent's waiting calls, or those of its sub-agents.
+"""Decisions and answers from outside, for calls of an agent or its sub-agents that wait for one.
 
 Copy with: the core, common/nested.py, common/records.py, common/review.py, common/subagents.py.
 """
@@ -34,14 +34,15 @@ class Decides(Loop):
             agent.decide(call_id, "deny", "Not today.")
             agent.decide(call_id, "respond", "Use the other account.")   # instead of the tool
 
-        note: the reason, for the log; the model reads the reason of "deny". For "respond", the
+        note: why, for the log. If you deny a call, the model reads it; if you respond, it's the
             call's result.
-        arguments: all arguments of the allowed call. They are checked like the model's, also by
-            "deny" rules, and the model reads that a reviewer changed them.
+        arguments: all arguments of a call that you allow, in place of the model's. They're checked
+            as the model's are, by "deny" rules too, and the model reads that a reviewer changed
+            them.
         by: who decided, for the log.
 
-        Raises ValueError if the call doesn't await approval or the arguments are invalid, and
-        AgentBusy during a run.
+        Raises ValueError if nobody asked for approval of the call, if it can't start any more, or
+        if the arguments are invalid, and AgentBusy during a run.
         """
         from .review import decide_call  # optional
 
@@ -52,10 +53,11 @@ class Decides(Loop):
             self.add_note(DECIDED)
 
     def answer(self, call_id: str, content: object) -> None:
-        """Give a pending call its result, or answer its question. Call `run()` to continue.
+        """Give a call its result, or answer its question. Call `run()` to continue.
 
-        `content` may be anything that a tool may return. Raises ValueError if the call isn't
-        pending, and AgentBusy during a run.
+        `content` may be anything that a tool may return. Raises ValueError if the call can't start
+        any more, or waits for `decide()`; TypeError for an object that has no text; and AgentBusy
+        during a run.
         """
         state = self.waiting_call(call_id)
         answer = state.awaits.answered(content) if state.awaits else None
@@ -63,11 +65,11 @@ class Decides(Loop):
         self.add(record_of(state.call, result))
 
     def state_to_decide(self, call_id: str) -> CallState:
-        """Return the state of a call that may be decided. Raises ValueError for another call."""
+        """The state of a call that you may decide on. Raises ValueError for any other."""
         return self.waiting_call(call_id)
 
     def waiting_call(self, call_id: str) -> CallState:
-        """Return the state of a call that may still start.
+        """The state of a call that may still start.
 
         Raises ValueError for any other call, and AgentBusy during a run.
         """

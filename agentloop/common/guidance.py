@@ -1,4 +1,4 @@
-"""What helps on the first day: answers to keywords of other libraries, and a short `help(Agent)`.
+"""Help on the first day: advice for a keyword of another library, and a short `help(Agent)`.
 
 Copy with: settings.py and its imports.
 """
@@ -21,7 +21,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def advising(method: Method) -> Method:
-    """Return a method that says what to write instead of a keyword that it doesn't have."""
+    """Wrap a method: if you pass a keyword that it doesn't have, it says what to write instead."""
     call: Any = method
     known = signature(method).parameters
 
@@ -39,7 +39,7 @@ def advising(method: Method) -> Method:
 
 
 def check_keywords(function: str, keywords: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise TypeError for the first keyword that a function of an agent doesn't have."""
+    """Raise TypeError for the first keyword that the function doesn't have."""
     for name in keywords:
         if name not in known:
             remedy = advice(["run"], name, known, "set it on the agent: help(Agent) lists settings")
@@ -47,10 +47,9 @@ def check_keywords(function: str, keywords: Mapping[str, object], known: Iterabl
 
 
 class ShortHelp(ABCMeta):
-    """The class of Agent: `help(Agent)` lists what programs call, and the seams.
+    """The class of Agent, which lets `help(Agent)` list what programs call, and the seams.
 
-    It leaves out the settings, which the docstring describes, and what only mixins use, which
-    `help(Loop)` lists.
+    The settings are in Agent's docstring already, and `help(Loop)` lists what only mixins use.
     """
 
     def __dir__(cls) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the requests of a log cost, and when hiding outdated results pays.
+"""What the requests of a log have cost, and when it pays to hide outdated results.
 
 Copy with: the core, common/model_info.py, common/outdated.py, common/pruned.py, common/summary.py,
 common/tokens.py.
@@ -13,25 +13,26 @@ from .outdated import PLACEHOLDER_TOKENS, Outdated
 from .pruned import Pruned
 from .summary import Summary
 
-MOST_LOST = 0.1  # what all prunings may cost, as a share of the cost without any
+MOST_LOST = 0.1  # what hiding may cost in total, as a share of what the log would cost unpruned
 NO_CACHE = CacheRules(0, read_price=1.0, write_price=1.0)
-UNCACHED_REQUESTS = 3  # long requests of which none was cached: the provider has no cache
+UNCACHED_REQUESTS = 3  # long requests, none of them cached, after which there seems to be no cache
 
 
 class Ledger(Outdated):
-    """Keeps the accounts of a log: what its requests cost, and what prunings saved.
+    """Keeps the accounts of a log: what its requests cost, and what hiding results saved.
 
-    A reply stands for a request with everything before it. Costs are in input tokens.
+    Each reply stands for a request with everything before it. One unit of cost is the price of an
+    uncached input token.
     """
 
     _seen = 0  # tokens of the newest request, which the provider has cached
     _unseen = 0  # tokens of the records since
     _saved = 0  # tokens that are pruned
-    _rent = 0.0  # what the outdated results have cost since the last pruning
-    _paid = 0.0  # what all requests would have cost without pruning
+    _rent = 0.0  # what reading the outdated results has cost since the last pruning
+    _paid = 0.0  # what all requests would have cost if nothing had been pruned
     _lost = 0.0  # what the prunings cost, minus what they saved
-    _prefix_changed = False  # by a summary, so that pruning costs nothing
-    _uncached = 0  # requests that are long enough for a cache, and of which nothing was cached
+    _prefix_changed = False  # by a summary, so pruning costs nothing now
+    _uncached = 0  # requests that were long enough for the cache, but weren't cached
     _has_cache = False  # whether the provider has reported cached tokens
 
     def __init__(self, log: Records, rules: CacheRules) -> None:
@@ -40,13 +41,13 @@ class Ledger(Outdated):
 
     @property
     def rules(self) -> CacheRules:
-        """The prices of the model, unless its provider seems to have no cache."""
+        """The model's prices; those of an uncached model if the provider seems to have no cache."""
         is_uncached = self._uncached >= UNCACHED_REQUESTS and not self._has_cache
         return NO_CACHE if is_uncached else self._rules
 
     @property
     def due(self) -> list[str]:
-        """The calls whose results to replace in the next request."""
+        """The ids of the calls whose results to replace before the next request."""
         count, freed = self._cut()
         cost = (self._seen - freed) * (self.rules.write_price - self.rules.read_price)
         affordable = self._lost + cost <= MOST_LOST * self._paid
@@ -90,9 +91,9 @@ class Ledger(Outdated):
             self._uncached += 1
 
     def _cut(self) -> tuple[int, int]:
-        """Return how many results to replace, oldest first, and the tokens that this frees.
+        """How many results to replace, oldest first, and how many tokens that frees.
 
-        The newest stay if the rest would be too short for the provider's cache.
+        The newest stay if the rest of the request would be too short for the provider's cache.
         """
         count, freed = len(self.indices), self.freed
         most = self._seen + self._unseen - self.rules.smallest_prefix

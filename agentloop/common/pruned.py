@@ -1,4 +1,4 @@
-"""Results that the model sees only as a placeholder.
+"""Results of which the model sees only a placeholder.
 
 Copy with: transcript.py and its imports.
 """

@@ -1,4 +1,4 @@
-"""The record of a summary, and what the view contains after it.
+"""The record of a summary, and what the model sees after it.
 
 Copy with: transcript.py and its imports.
 """
@@ -20,7 +20,9 @@ SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
 @frozen
 class Summary(RequestEntry):
-    """A summary of the conversation. From here on, it replaces the records before `kept_from`."""
+    """A summary of the conversation. From here on, the model reads it instead of the records
+    before `kept_from`.
+    """
 
     content: str
     kept_from: int
@@ -34,10 +36,10 @@ class Summary(RequestEntry):
 
 
 def summarized(log: Records, summary: Summary) -> list[Record | Message]:
-    """Return what the view contains after a Summary at the end of a log.
+    """The records in the view after a Summary, if it comes at the end of this log.
 
-    That's the first task, the summary, the user's messages since the newest prompt, and the records
-    since `kept_from`.
+    These are the first task, the summary, the user's messages since the newest prompt, and the
+    records from `kept_from` on.
     """
     prompt = newest_prompt_index(log)
     own = [at for at, record in enumerate(log[: summary.kept_from]) if is_from_user(record)]

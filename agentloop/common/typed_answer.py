@@ -1,4 +1,4 @@
-"""An answer of a type: the done tool for it, its JSON schema, and how JSON text is read.
+"""How to get an answer of a type: the done tool that asks for it, and how its JSON is read.
 
 Copy with: the core.
 """
@@ -26,14 +26,14 @@ class OutputModel(ChatModel, Protocol):
     """A chat model whose provider can be asked for JSON of a schema."""
 
     def with_output(self, schema: JSON) -> ChatModel | None:
-        """Return a copy of the model that answers with this schema, or None if it can't."""
+        """Copy the model, so that it answers with this schema. None if it can't."""
         ...
 
 
 class TypedAnswer:
-    """How an agent asks for a value of a type. `tool` is a done tool whose argument has the type.
+    """Asks the model for a value of a type. `tool` is a done tool whose arguments have the type.
 
-    Raises TypeError for a value instead of a type, such as City("Ulm") or [int].
+    Raises TypeError if you pass a value and not a type, such as City("Ulm") or [int].
     """
 
     def __init__(self, output_type: Any) -> None:
@@ -46,13 +46,13 @@ class TypedAnswer:
             ) from None
 
     def native_model(self, llm: ChatModel) -> ChatModel | None:
-        """Return a copy of the model that answers with JSON of the type, or None if it can't."""
+        """Copy the model, so that it answers with JSON of the type. None if it can't."""
         return llm.with_output(self.tool.parameters) if isinstance(llm, OutputModel) else None
 
     def parse(self, text: str) -> Any:
-        """Return the value of JSON text, which may stand in a code fence.
+        """Read the value from JSON text, which may be inside a code fence.
 
-        Raises ToolError if the text isn't JSON, or not of the type.
+        Raises ToolError if the text isn't JSON, or doesn't have the type.
         """
         fenced = re.search("```(?:json)?\\n(.*)```", text, re.DOTALL)
         if fenced:

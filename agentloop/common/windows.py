@@ -10,14 +10,14 @@ from typing import cast
 from ..waiting import logger
 
 UNKNOWN_WINDOW = 128_000
-"""The context window of an unknown model in tokens."""
+"""The context window that a model is assumed to have if nobody knows it, in tokens."""
 
 
 def context_window(model: str) -> int | None:
-    """Return the tokens of a model's context window, or None if unknown.
+    """How many tokens a model's context window has; None if genai-prices doesn't say.
 
-    The source is the package genai-prices; a provider prefix (`anthropic/...`) is ignored. The
-    package lacks the windows of Gemini models, which are identical since version 2.0.
+    A provider prefix (`anthropic/...`) is ignored. The package doesn't have the windows of Gemini
+    models: since version 2.0, all of them have 1,048,576 tokens.
     """
     if "gemini" in model:
         return 1_048_576
@@ -31,12 +31,12 @@ def context_window(model: str) -> int | None:
 
 @cache
 def window_of(model: str) -> int:
-    """Return a model's context window, or UNKNOWN_WINDOW and say so once."""
+    """Look up a model's context window. If it isn't known, warn once and assume 128,000 tokens."""
     window = context_window(model)
     if window:
         return window
     logger.warning(
-        "unknown context window of %r, assumed to be 128,000 tokens: set "
+        "the context window of %r is unknown and assumed to be 128,000 tokens: set "
         "compaction=CompactionConfig(context_window=...), or install genai-prices",
         model,
     )

@@ -8,11 +8,12 @@ common/tokens.py, common/turns.py, and common/windows.py unless you set
 
 The model writes the summary. Its request repeats the newest request that was answered, and adds one
 message, so the provider reads it from its cache. These stay word for word: the system prompt, the
-first task, the user's messages since the newest prompt, the newest turns, and results that the
-model hasn't seen. The log keeps everything.
+first task, the user's messages since the newest prompt, results that the model hasn't seen, and as
+many of the newest turns as `keep_turns` allows. The log keeps everything.
 
-If a summary fails, or is longer than what it replaces, nothing changes. If the provider then
-refuses the request as too long, the older turns are dropped.
+If a summary fails, or is longer than what it replaces, nothing changes. If the provider refuses a
+request as too long, a summary of everything is tried, with each result cut to 2,000 characters; if
+that fails as well, the older turns are dropped.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SUMMARY_PROMPT = (
     "where it matters; what was done and found, with names, paths, numbers and identifiers; what "
     "failed; what is left to do next."
 )
-SHORT = 12_000  # tokens that fit into any window, so that its size need not be looked up
+SHORT = 12_000  # tokens that fit into any window, so there's no need to look up its size
 MOST_KEPT = 8_000  # tokens of turns that `keep_turns` keeps, which are billed as uncached
 LEAST_FREED = 0.1  # share of the threshold that a summary must free to be worth a request
 SHORT_RESULT = 2_000  # characters of a tool result in the summary of a refused request
@@ -56,10 +57,10 @@ class CompactionConfig(Settings):
     context_window: size in tokens. None looks it up in the package genai-prices (1,048,576 for
         Gemini). It's 128,000 if the package isn't installed or doesn't know the model.
     summary_prompt: the user message that asks for the summary.
-    keep_turns: number of turns before the newest one that stay word for word, up to 8,000 tokens in
-        total.
+    keep_turns: how many turns before the newest one may stay word for word. Fewer stay if they have
+        more than 8,000 tokens in total, or more than a quarter of the size at which to compact.
     model: the model that writes the summary, by default the agent's. A cheaper model may cost more,
-        because it reads the whole conversation without a cache.
+        because it hasn't cached the conversation and has to read all of it.
     """
 
     threshold_ratio: Annotated[float, Field(gt=0, le=1)] = 0.80
@@ -72,10 +73,10 @@ class CompactionConfig(Settings):
 class Compaction(MeasuresRequests):
     """Summarizes when a request would be too long, or was refused as too long.
 
-    compaction: when and how to compact; None never does.
+    compaction: when and how to compact. With None, only `compact()` does.
 
-    Providers can compact the conversation instead. This mixin then does nothing, because it would
-    count what the provider leaves out:
+    Providers can compact the conversation instead. This mixin then waits for `compact()`, because
+    it would count what the provider leaves out:
 
         llm = ChatOpenAI("gpt-5.6", compact_threshold=100_000)
         llm = ChatAnthropic("claude-opus-5", compact_threshold=100_000)
@@ -85,8 +86,8 @@ class Compaction(MeasuresRequests):
     turns, and `recall` doesn't search them. Only this provider can read its summary: another model
     gets the whole conversation. Anthropic's usage includes the tokens of the summary.
 
-    `ChatAnthropic(clear_tool_uses=100_000)` lets the provider hide old results, without a record in
-    the log. Calls and replies still grow, so this mixin goes on working.
+    `ChatAnthropic(clear_tool_uses=100_000)` lets the provider hide old results; the log doesn't say
+    so. Calls and replies still grow, so this mixin goes on working.
     """
 
     compaction: CompactionConfig | None = CompactionConfig()
@@ -116,8 +117,8 @@ class Compaction(MeasuresRequests):
     async def compact(self) -> bool:
         """Summarize the messages before the newest turns now, however short they are.
 
-        Returns whether a summary was recorded. In a tool, or anywhere else during a run, it returns
-        False at once, and the next request comes after a summary. Lets the model decide, too:
+        Returns True if a summary was recorded. During a run, in a tool for example, it returns
+        False at once, and the summary comes before the next request. To let the model decide:
 
             @tool
             async def compact(agent: Annotated[Compaction, Depends(current_agent)]) -> None:
@@ -131,9 +132,9 @@ class Compaction(MeasuresRequests):
         return await self._compacted(request) is not None
 
     def _threshold(self, config: CompactionConfig, size: int) -> float:
-        """Return the size at which to summarize.
+        """The size at which to summarize, in tokens.
 
-        Some providers refuse a request if its input and its largest output exceed the window.
+        Some providers refuse a request if its input plus its largest output exceed the window.
         """
         window = config.context_window
         if window is None:
@@ -147,7 +148,7 @@ class Compaction(MeasuresRequests):
         return min(ratio, room) if room > 0 else ratio
 
     async def _compacted(self, request: Request, threshold: float = 0) -> Request | None:
-        """Summarize all but the newest turns. Return the shorter request, or None."""
+        """Summarize all but the newest turns. None if that frees too little, or fails."""
         config = self.compaction or CompactionConfig()
         least = LEAST_FREED * threshold / self.token_rate
         most = min(MOST_KEPT, threshold / 4 or MOST_KEPT) / self.token_rate
@@ -159,7 +160,7 @@ class Compaction(MeasuresRequests):
         return None
 
     async def _shortened(self, request: Request) -> Request | None:
-        """Return what to send instead of a request that was refused as too long, or None.
+        """What to send after a request was refused as too long; None if nothing can be left out.
 
         The newest results may be what is too long, so the summary covers them, too.
         """
@@ -174,7 +175,7 @@ class Compaction(MeasuresRequests):
     async def _summarized(
         self, request: Request, messages: Sequence[Message], cut: int
     ) -> Request | None:
-        """Ask for a summary of some messages, and put it in the place of the log before `cut`.
+        """Ask for a summary of these messages, and replace the log before `cut` with it.
 
         Returns the shorter request, or None if the summary failed.
         """
@@ -202,7 +203,7 @@ class Compaction(MeasuresRequests):
 
 
 def before_newest_reply(request: Request) -> Sequence[Message]:
-    """Return the messages of the newest request that was answered."""
+    """The messages of the newest request that was answered."""
     replies = [at for at, m in enumerate(request.messages) if isinstance(m, AssistantMessage)]
     return request.messages[: replies[-1]] if replies else request.messages
 

@@ -5,10 +5,10 @@ common/summary.py, common/tokens.py, common/turns.py.
 
     agent = Agent(llm=llm, context_budget=16_000)
 
-No model is asked. A list keeps the names and numbers of what has left, and the tool `recall`, which
-an `Agent` then offers, finds the rest. The system prompt, the first task, the user's messages since
-the newest prompt, and results that the model hasn't seen stay word for word. The log keeps
-everything.
+No model is asked. The newest names and numbers of the dropped turns stay in a list, and the model
+finds the rest with the tool `recall`, which an `Agent` then offers. The system prompt, the first
+task, the user's messages since the newest prompt, and results that the model hasn't seen stay word
+for word. The log keeps everything.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from ..model import Request
 class ContextBudget(MeasuresRequests):
     """Drops the oldest turns from requests that would be longer than a budget.
 
-    context_budget: size of requests in tokens; None never drops anything. 16,000 suits most models:
-        long recorded runs cost 0.36 to 0.74 of what they cost unpruned. Providers that cache only
-        prefixes from 4,096 tokens (Gemini, some Claude models) need 24,000. The cheaper a model
-        reads its cache, the less a budget saves: a warning says if it may cost more (16,000 with
-        Claude Fable 5.1 and 5.2). A request that exceeds the budget even without its old turns is
-        sent, with a warning and an OverBudgetEvent.
+    context_budget: how many tokens a request may have; with None, nothing is dropped. 16,000 suits
+        most models: long recorded runs cost 0.36 to 0.74 of what they cost unpruned. Use 24,000 if
+        the provider only caches prefixes of at least 4,096 tokens (Gemini, some Claude models). The
+        cheaper a model reads its cache, the less a budget saves, and you get a warning if it may
+        cost more (16,000 with Claude Fable 5.1 and 5.2). If a request is still more than 5 % over
+        the budget after its old turns are dropped, it's sent all the same: you get a warning and an
+        OverBudgetEvent.
     """
 
     context_budget: PositiveInt | None = None

@@ -6,14 +6,15 @@ common/pruned.py, common/summary.py, common/tokens.py.
     @tool(ephemeral=2)
     async def screenshot() -> ImagePart: ...
 
-`@tool(ephemeral=2)` keeps at least the newest two results of the tool. In what the model sees, a
-short placeholder takes the place of an older one; the log keeps everything.
+`@tool(ephemeral=2)` keeps at least the newest two results of the tool. The model sees a short
+placeholder instead of an older one; the log keeps everything.
 
-A pruning changes the beginning of the request, so the provider has to write what follows to its
-cache again. Outdated results therefore stay until reading them has cost as much as that (rent or
-buy: no forecast is needed), and then go together. All prunings of a log together cost at most a
-tenth more than none, and what stays is long enough for the provider's cache. If a provider never
-reports cached tokens, outdated results go at once.
+If you hide a result in the middle of a request, the provider has to write all that follows to its
+cache again. So outdated results stay until reading them has cost as much as that would, and then go
+together (rent or buy: there's nothing to forecast). All this may make a log cost at most a tenth
+more than if nothing were hidden, and what stays is long enough for the provider's cache. If the
+provider hasn't reported any cached tokens after three requests that were long enough, outdated
+results go at once.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from ..messages import Message
 
 
 class CostAwarePruning(Loop):
-    """Replaces old results of tools made with `ephemeral=N` by placeholders, when that pays.
+    """Hides old results of tools that have `ephemeral=N`, as soon as that pays.
 
-    The prices are those of the model's `cache_rules`: see common/model_info.py.
+    The prices come from the model's `cache_rules`: see common/model_info.py.
     """
 
     async def context(self) -> list[Message]:

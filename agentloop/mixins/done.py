@@ -4,9 +4,10 @@ Copy with: the core, common/nudge.py.
 
     agent = Agent(llm=llm, tools=[read], require_done_tool=True)
 
-`@tool(ends_run=True)` makes a done tool. An agent that has none offers the built-in `done`. Any
+`@tool(ends_run=True)` makes a done tool. If an agent has none, it offers the built-in `done`. Any
 other tool can raise TaskComplete to end the run. If the model answers with plain text, a message
-asks it to go on or to call the done tool, three times at most; then the run ends as "no_progress".
+asks it to go on or to call the done tool. After three such messages in a row, the next plain answer
+ends the run as "no_progress".
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def done(message: str) -> None:
 class DoneTool(Loop):
     """Ends a run when the model calls a done tool.
 
-    require_done_tool: False lets a plain answer end the run, too.
+    require_done_tool: if False, a plain answer ends the run, too.
     done_nudge: what the model reads after a plain answer; `{tool}` becomes the name of the done
         tool.
     """
@@ -59,5 +60,5 @@ class DoneTool(Loop):
 
 
 def done_names(tools: Sequence[Tool]) -> list[str]:
-    """Return the names of the done tools: `done`, and tools with `ends_run`."""
+    """The names of the done tools: `done`, and tools that have `ends_run`."""
     return [tool.name for tool in tools if tool.name == "done" or tool.ends_run]

@@ -1,4 +1,4 @@
-"""Only the newest results of a tool stay in view: of a screenshot, of a page, of a search.
+"""The model sees only the newest results of a tool: screenshots, pages, searches.
 
 Copy with: the core, common/outdated.py, common/pruned.py, common/summary.py,
 common/tokens.py.
@@ -6,13 +6,12 @@ common/tokens.py.
     @tool(ephemeral=2)
     async def screenshot() -> ImagePart: ...
 
-`@tool(ephemeral=2)` keeps the newest two results of the tool. In what the model sees, a short
-placeholder takes the place of an older one; the log keeps everything. Results that the model hasn't
-read yet stay.
+`@tool(ephemeral=2)` keeps the newest two results of the tool. The model sees a short placeholder
+instead of an older one; the log keeps everything. Results that the model hasn't read yet stay.
 
-Each pruning changes the beginning of the request, which the provider then can't read from its
-cache. Outdated results are therefore replaced in batches. `Agent` has `CostAwarePruning` instead,
-which chooses the time by what it costs.
+If you hide a result in the middle of a request, the provider can't read what follows from its
+cache. So outdated results are hidden in batches. `Agent` has `CostAwarePruning` instead, which
+waits until it pays.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from ..messages import Message
 
 
 class Ephemeral(Loop):
-    """Replaces old results of tools made with `ephemeral=N` by placeholders.
+    """Hides old results of tools that have `ephemeral=N`.
 
-    ephemeral_batch: how many outdated results are replaced together; 1 replaces each at once.
+    ephemeral_batch: how many outdated results to hide together; with 1, each goes at once.
     """
 
     ephemeral_batch: PositiveInt = 8

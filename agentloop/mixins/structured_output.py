@@ -5,10 +5,10 @@ Copy with: the core, common/nudge.py, common/typed_answer.py.
     agent = Agent(llm=llm, output_type=list[str])      # result.value is a list of texts
     result = await agent.run_as(int, "How many are they?")
 
-The model answers with a call of `done`, whose argument has the type, or with JSON as plain text. An
-agent that has no tools asks the provider for JSON instead, if its model can do that
-(`with_output`). If an answer is invalid, the model reads why, three times at most: a run that ends
-as "done" or "completed" has a value.
+The model answers by calling `done`, whose arguments have the type, or with JSON as plain text. If
+the agent has no tools, the provider is asked for JSON instead, if the model can do that
+(`with_output`). If an answer is invalid, the model reads why and tries again. After three plain
+answers in a row that are invalid, the next one ends the run as "no_progress".
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ NOT_VALID = "Invalid answer. Answer with JSON of the required schema: {}"
 
 
 class StructuredOutput(Loop):
-    """Gives a run's answer a type: see `Result.value`.
+    """Gives a run's answer a type: read it from `Result.value`.
 
-    output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...); None for
-        text. Type checkers know the type from `await agent.run_as(City, prompt)`, or from
+    output_type: a BaseModel, a dataclass, `list[int]`, ...; None for text. Type checkers know the
+        type of the value if you write `await agent.run_as(City, prompt)`, or
         `city: City = result.value`.
     """
 
@@ -90,7 +90,7 @@ class StructuredOutput(Loop):
 
 
 def typed_answer(output_type: Any) -> TypedAnswer | None:
-    """Return how to ask for a value of a type; None if the answer is text."""
+    """How to ask for a value of a type; None if the answer is text."""
     if output_type is None:
         return None
     from ..common.typed_answer import TypedAnswer

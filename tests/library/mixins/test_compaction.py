@@ -336,7 +336,7 @@ class TestCompaction(test_loop.TestLoop):
             agent.llm.model = f"nobody-knows-{config.context_window}"
             assert await agent.query("x") == "done"
             assert summaries(agent)
-        assert caplog.text.count("unknown context window") == 1
+        assert caplog.text.count("context window of") == 1
         assert "CompactionConfig(context_window=" in caplog.text
 
 
