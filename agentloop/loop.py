@@ -121,8 +121,9 @@ class Loop(Settings):
         """
         async with only_run(self, prompt, extra, events) as run:
             try:
-                if left := await run.resume():  # by an earlier run
-                    return await run.finish_now(left)
+                left = await run.resume()  # by an earlier run
+                if left and (result := await self.finish(left)):
+                    return run.end(result)
                 for _ in range(self.max_iterations):
                     tools = self.turn_tools()
                     reply = await self.call_model(Request(await self.context(), tools))

@@ -435,6 +435,22 @@ class TestLoop:
         with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
 
+    async def test_a_run_goes_on_if_it_was_killed_before_its_answer_was_refused(self):
+        class Doubting(self.agent_class):
+            async def finish(self, result):
+                ended = await super().finish(result)
+                if ended and ended.text == "Lyon.":
+                    self.add_note("Look again.")
+                    return None
+                return ended
+
+        self.agent_class = Doubting
+        agent, llm = self.make("Paris.")
+        for record in (RunStart(), UserMessage("Capital of France?"), AssistantMessage("Lyon.")):
+            agent.record(record)
+        assert (await agent.run()).text == "Paris."
+        assert shown(llm.requests[0])[-1] == "Look again."
+
     @pytest.mark.parametrize("empty", ["", "  ", []])
     async def test_an_empty_prompt_raises_value_error(self, empty):
         with pytest.raises(ValueError, match="prompt is empty"):
