@@ -100,7 +100,7 @@ class Agent(
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        may_hide = (self.context_budget and tools) or any(tool.ephemeral for tool in tools)
+        may_hide = (self.context_budget and self.tools) or any(tool.ephemeral for tool in tools)
         if not may_hide or not self.offer_recall:
             return tools
         from .toolkits.recall import recall

@@ -66,14 +66,14 @@ class StructuredOutput(Loop):
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        if not self._answer or (not tools and self._answer.native_model(self.llm)):
-            return tools
-        return [*tools, self._answer.tool]
+        return [*tools, self._answer.tool] if self._answer else tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        if self._answer and request.purpose == "step" and not request.tools:
-            native = self._answer.native_model(request.model or self.llm)
-            request = replace(request, model=native or request.model)
+        answer = self._answer
+        if answer and request.purpose == "step" and request.tools == (answer.tool,):
+            native = answer.native_model(request.model or self.llm)
+            if native:
+                request = replace(request, model=native, tools=())
         return await super().call_model(request)
 
     async def finish(self, result: Result) -> Result | None:

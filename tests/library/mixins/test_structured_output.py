@@ -10,6 +10,7 @@ from agentloop import Agent, AgentBusy, ScriptedModel, tool
 from agentloop.mixins.done import done
 from agentloop.mixins.structured_output import StructuredOutput
 from agentloop.models.scripted import call
+from agentloop.toolkits.todo import Todo
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
 
@@ -129,6 +130,23 @@ class TestStructuredOutput(test_loop.TestLoop):
             assert result.value == Answer(city="Oslo")
             assert [t.name for t in native.requests[0].tools] == offered
         assert requested[0] == {"city", "people"}
+
+    @pytest.mark.parametrize("with_todo", [False, True])
+    async def test_the_type_reaches_the_model_whatever_other_mixins_add(self, with_todo):
+        class Native(ScriptedModel):
+            def with_output(self, schema):
+                return ScriptedModel('{"city": "Oslo"}')
+
+        if with_todo:
+            agent = type("Planner", (Todo, Agent), {})(
+                llm=Native(call("done", city="Oslo")), output_type=Answer
+            )
+        else:
+            agent = Agent(llm=Native(), output_type=Answer, require_done_tool=True)
+        result = await agent.run("x")
+        assert result.value == Answer(city="Oslo")
+        offered = [tool.name for request in agent.llm.requests for tool in request.tools]
+        assert offered == (["done", "todos"] if with_todo else [])
 
     async def test_without_native_support_for_the_type_the_done_tool_is_offered(self):
         class Unable(ScriptedModel):
