@@ -13,7 +13,7 @@ from functools import cache, partial
 from itertools import accumulate
 
 from ..events import OverBudgetEvent
-from ..messages import AssistantMessage, Message, UserMessage
+from ..messages import AssistantMessage, Message
 from ..model import Request
 from ..transcript import Record
 from ..waiting import logger
@@ -67,7 +67,7 @@ async def drop_turns(agent: MeasuresRequests, request: Request, budget: int) -> 
     cut = starts[bisect_left(starts[:-1], target / agent.token_rate, key=freed_by)]
     freed = agent.token_rate * freed_by(cut)
     if freed > LEAST_DROPPED * target or 0 < size - freed <= budget < size / MOST_OVER:
-        summary = summary_of(agent, budget, cut, request)
+        summary = summary_of(agent, budget, cut)
         request = await agent.apply_summary(summary, request)
     size = agent.request_tokens(request)
     if size > MOST_OVER * budget:
@@ -95,14 +95,14 @@ def size_after_cut(agent: MeasuresRequests, budget: int, size: int) -> float:
     return max(AFTER_CUT * budget, fixed + AFTER_CUT_ADDED * (budget - fixed), cacheable)
 
 
-def summary_of(agent: MeasuresRequests, budget: int, cut: int, request: Request) -> Summary:
+def summary_of(agent: MeasuresRequests, budget: int, cut: int) -> Summary:
     """Return what the model reads instead of the turns before `cut`."""
     last = newest_summary(agent.log)
     text, _, older_names = last.content.partition(NAMES)
-    dropped = [  # since the last cut, except prompts that a gate keeps from the model
+    dropped = [  # since the last cut, except prompts that a gate refused
         record
         for record in agent.log[last.kept_from : cut]
-        if not isinstance(record, UserMessage) or record in request.messages
+        if id(record) not in agent.conversation.withheld
     ]
     most = min(NAMES_TOKENS, NAMES_SHARE * budget)
     names = names_in(dropped, older_names, int(most / agent.token_rate))

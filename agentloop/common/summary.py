@@ -6,14 +6,7 @@ Copy with: transcript.py and its imports.
 from __future__ import annotations
 
 from ..messages import Message, UserMessage, frozen
-from ..transcript import (
-    Conversation,
-    Record,
-    Records,
-    RequestEntry,
-    is_from_user,
-    newest_prompt_index,
-)
+from ..transcript import Conversation, RequestEntry, is_from_user, newest_prompt_index
 
 SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
@@ -32,18 +25,20 @@ class Summary(RequestEntry):
         return bool(self.model or self.usage)  # not if old turns were only dropped
 
     def apply(self, conversation: Conversation) -> None:
-        conversation.show(summarized(conversation.log[: conversation.taken], self))
+        conversation.show(summarized(conversation, self))
 
 
-def summarized(log: Records, summary: Summary) -> list[Record | Message]:
-    """The records in the view after a Summary, if it comes at the end of this log.
+def summarized(conversation: Conversation, summary: Summary) -> list[Message]:
+    """What the view contains after a Summary.
 
-    These are the first task, the summary, the user's messages since the newest prompt, and the
-    records from `kept_from` on.
+    That's the first task, the summary, the user's messages since the newest prompt, and what the
+    view already contains of the records since `kept_from`.
     """
-    prompt = newest_prompt_index(log)
-    own = [at for at, record in enumerate(log[: summary.kept_from]) if is_from_user(record)]
-    first_task = [log[at] for at in own[:1]]
+    shown = conversation.shown
+    prompt = newest_prompt_index(shown)
+    kept = {id(each) for each in conversation.log[summary.kept_from : conversation.taken]}
+    own = [at for at, each in enumerate(shown) if is_from_user(each) and id(each) not in kept]
+    first_task = [shown[at] for at in own[:1]]
     message = UserMessage(SUMMARY_INTRO + summary.content, "summary")
-    since_prompt = [log[at] for at in own[1:] if at >= prompt]
-    return [*first_task, message, *since_prompt, *log[summary.kept_from :]]
+    since_prompt = [shown[at] for at in own[1:] if at >= prompt]
+    return [*first_task, message, *since_prompt, *(each for each in shown if id(each) in kept)]

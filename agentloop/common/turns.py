@@ -41,7 +41,7 @@ def turn_starts(log: Records) -> list[int]:
 
 def freed_tokens(conversation: Conversation, cut: int) -> int:
     """Return the estimated tokens that leave the view with a cut, besides an older summary."""
-    kept = summarized(conversation.log, Summary("", cut))
+    kept = summarized(conversation, Summary("", cut))
     return shown_tokens(conversation, conversation.shown) - shown_tokens(conversation, kept)
 
 

@@ -1,20 +1,27 @@
 """Combined mixins: additions, deletions and changes of one mixin apply to all others."""
 
+import asyncio
+
 import pytest
 
 from agentloop import (
     Agent,
     AssistantMessage,
+    CompactionConfig,
+    Mark,
     MessageQueue,
     ScriptedModel,
     Session,
     ToolMessage,
     Usage,
+    UserMessage,
     list_sessions,
     tool,
 )
 from agentloop.common.store import read_log
 from agentloop.common.typed_answer import TypedAnswer
+from agentloop.messages import frozen
+from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 
@@ -61,6 +68,39 @@ def test_names_from_a_refused_prompt_are_not_retained_by_compaction():
     seen = str([request.messages for request in llm.requests])
     assert "order_1" in seen
     assert "SECRET_1" not in seen
+
+
+def test_a_refused_prompt_is_not_the_first_task_of_a_summary():
+    class Gated(Hooks, Agent): ...
+
+    def answer(messages, tools):
+        return "so far" if messages[-1].text == SUMMARY_PROMPT else "word " * 200
+
+    llm = ScriptedModel(answer)
+    agent = Gated(llm=llm, hooks=[Hook("UserPromptSubmit", judge)])
+    for prompt in ("SECRET_1", "The task", "one", "two", "three", "four"):
+        agent.run_sync(prompt)
+    assert asyncio.run(agent.compact())
+    assert agent.messages[0].text == "The task"
+
+
+def test_messages_that_an_entry_took_out_stay_out_after_a_summary():
+    @frozen
+    class Cleared(Mark):
+        def apply(self, conversation):
+            conversation.show([UserMessage("A new matter.", "program")])
+
+    def answer(messages, tools):
+        return "so far" if messages[-1].text == SUMMARY_PROMPT else "word " * 200
+
+    agent = Agent(llm=ScriptedModel(answer), compaction=CompactionConfig(keep_turns=1))
+    agent.run_sync("The old matter")
+    agent.record(Cleared())
+    for prompt in ("one", "two", "three"):
+        agent.run_sync(prompt)
+    assert asyncio.run(agent.compact())
+    texts = [message.text[:25] for message in agent.messages]
+    assert texts == ["one", "Summary of the conversati", "two", "word " * 5, "three", "word " * 5]
 
 
 @pytest.mark.parametrize("text", ['5, "result": 6', '[1], "result": [2]'])
