@@ -5,6 +5,7 @@ Copy with: transcript.py and its imports, common/pruned.py, common/summary.py, c
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 
 from ..messages import AssistantMessage, Message, ToolMessage
@@ -71,7 +72,7 @@ class Outdated(Fold):
         while len(newest) > keep and newest[0] < self.reply_index:
             at = newest.pop(0)
             if at >= self._begin and self.sizes[at] >= 2 * PLACEHOLDER_TOKENS:
-                self.indices.append(at)
+                insort(self.indices, at)
                 self.freed += self.sizes[at] - PLACEHOLDER_TOKENS
 
     def _forget(self, at: int) -> None:

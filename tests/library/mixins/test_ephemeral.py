@@ -113,6 +113,11 @@ class TestEphemeral(test_loop.TestLoop):
             assert agent.fold(Outdated).call_ids == Outdated(agent.log).catch_up().call_ids
 
     @given(logs)
+    def test_the_oldest_results_of_all_tools_come_first(self, log):
+        indices = Outdated(log).catch_up().indices
+        assert indices == sorted(indices)
+
+    @given(logs)
     def test_the_newest_n_results_of_each_tool_and_unseen_results_are_retained(self, log):
         outdated = Outdated(log).catch_up().call_ids
         last = max(
