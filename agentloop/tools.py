@@ -95,6 +95,10 @@ class Tool(Advised):
                 f"tool {self.name!r}: timeout must be seconds, such as 10 or math.inf, "
                 f"not {timeout!r:.80}"
             )
+        if self.ephemeral < 0:
+            raise ValueError(
+                f"tool {self.name!r}: ephemeral must be at least 0, not {self.ephemeral}"
+            )
         try:
             to_json(self.parameters)
         except ValueError as error:  # for example a schema with hundreds of nested objects

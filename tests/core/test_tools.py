@@ -741,3 +741,8 @@ def test_a_function_with_a_new_docstring_has_a_new_description():
 def test_a_timeout_that_is_no_positive_number_is_an_error(timeout: Any) -> None:
     with pytest.raises(TypeError, match="timeout"):
         Tool("look", timeout=timeout)
+
+
+def test_a_negative_number_of_ephemeral_results_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least 0, not -1"):
+        Tool("look", ephemeral=-1)
