@@ -27,6 +27,7 @@ class MeasuresRequests(Loop):
 
     # not annotated, and therefore not set in a fork
     token_rate = 1.0  # the provider's tokens per estimated token, by the newest usage
+    summary_is_due = False  # the next request comes after a summary, so nothing needs to be dropped
     _counted = (cast(Sequence[Message], ()), 0)  # the newest messages, and their tokens
     _declared = (cast(Sequence[Tool], ()), 0)  # the newest tools, and their tokens
 
@@ -66,9 +67,9 @@ class MeasuresRequests(Loop):
 
 @cache
 def warn_of_usage(model: str | None) -> None:
-    """Say once that the counts of a model's provider aren't used."""
+    """Say once that a provider's counts aren't used."""
     logger.warning(
-        "the provider of %r reports less than half of the input tokens that it must have read: "
-        "sizes of requests are estimated instead",
+        "the provider of %r reports less than half of the estimated input tokens: its counts are "
+        "wrong, or it hides part of the requests. Their sizes are estimated instead",
         model,
     )

@@ -92,27 +92,30 @@ class Compaction(MeasuresRequests):
 
     compaction: CompactionConfig | None = CompactionConfig()
 
-    _compact_next = False  # asked for by `compact` during a run
-
     async def call_model(self, request: Request) -> AssistantMessage:
-        config = self.compaction
-        if request.purpose != "step" or (config is None and not self._compact_next):
+        if request.purpose != "step":
             return await super().call_model(request)
-        if self._compact_next:
-            self._compact_next = False
+        if self.summary_is_due:
+            self.summary_is_due = False
             request = await self._compacted(request) or request
-        if config is None or compact_threshold(request.model or self.llm):
+        llm = request.model or self.llm
+        if self.compaction is None or compact_threshold(llm):
             return await super().call_model(request)
-        threshold = self._threshold(config, self.request_tokens(request))
-        if self.request_tokens(request) >= threshold:
+        size = self.request_tokens(request)
+        threshold = threshold_of(self.compaction, llm, size)
+        if size >= threshold:
             request = await self._compacted(request, threshold) or request
+        return await self._send(request)
+
+    async def _send(self, request: Request) -> AssistantMessage:
+        """Send a request, and shorten it as long as the provider refuses it as too long."""
         try:
             return await super().call_model(request)
         except ContextWindowExceeded as error:
             shorter = await self._shortened(request)
             if shorter is None:
                 raise Stop("context_overflow", f"Nothing is left to shorten. {error}") from error
-            return await super().call_model(shorter)
+            return await self._send(shorter)
 
     async def compact(self) -> bool:
         """Summarize the messages before the newest turns now, however short they are.
@@ -126,26 +129,10 @@ class Compaction(MeasuresRequests):
                 await agent.compact()
         """
         if self.running:
-            self._compact_next = True
+            self.summary_is_due = True
             return False
         request = Request(await self.context(), self.turn_tools())
         return await self._compacted(request) is not None
-
-    def _threshold(self, config: CompactionConfig, size: int) -> float:
-        """The size at which to summarize, in tokens.
-
-        Some providers refuse a request if its input plus its largest output exceed the window.
-        """
-        window = config.context_window
-        if window is None:
-            if size <= SHORT:
-                return math.inf
-            from ..common.windows import window_of
-
-            window = window_of(self.llm.model)
-        room = window - output_limit(self.llm)
-        ratio = config.threshold_ratio * window
-        return min(ratio, room) if room > 0 else ratio
 
     async def _compacted(self, request: Request, threshold: float = 0) -> Request | None:
         """Summarize all but the newest turns. None if that frees too little, or fails."""
@@ -200,6 +187,23 @@ class Compaction(MeasuresRequests):
         logger.warning("the summary failed or is too long; the reply ended: %s", reply.stop_reason)
         self.add(SideRequest(purpose="compaction", usage=reply.usage, model=reply.model))
         return None
+
+
+def threshold_of(config: CompactionConfig, llm: ChatModel, size: int) -> float:
+    """The size in tokens at which to summarize. A request of `size` tokens may be below any.
+
+    Some providers refuse a request if its input and its largest output exceed the window.
+    """
+    window = config.context_window
+    if window is None:
+        if size <= SHORT:
+            return math.inf
+        from ..common.windows import window_of
+
+        window = window_of(llm.model)
+    room = window - output_limit(llm)
+    ratio = config.threshold_ratio * window
+    return min(ratio, room) if room > 0 else ratio
 
 
 def before_newest_reply(request: Request) -> Sequence[Message]:

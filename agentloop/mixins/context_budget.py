@@ -5,10 +5,10 @@ common/summary.py, common/tokens.py, common/turns.py.
 
     agent = Agent(llm=llm, context_budget=16_000)
 
-No model is asked. The newest names and numbers of the dropped turns stay in a list, and the model
-finds the rest with the tool `recall`, which an `Agent` then offers. The system prompt, the first
-task, the user's messages since the newest prompt, and results that the model hasn't seen stay word
-for word. The log keeps everything.
+No model is asked. The newest names and numbers of the dropped turns stay in a list, until a summary
+by the model replaces it. The model finds the rest with the tool `recall`, which an `Agent` then
+offers. The system prompt, the first task, the user's messages since the newest prompt, and results
+that the model hasn't seen stay word for word. The log keeps everything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class ContextBudget(MeasuresRequests):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         budget = self.context_budget
-        if budget and request.purpose == "step" and self.request_tokens(request) >= budget:
+        is_long = budget and request.purpose == "step" and self.request_tokens(request) >= budget
+        if budget and is_long and not self.summary_is_due:
             from ..common.dropped_turns import drop_turns
 
             request = await drop_turns(self, request, budget)

@@ -180,6 +180,24 @@ class TestCompaction(test_loop.TestLoop):
         assert shown(agent.llm.requests[asked + 1])[:2] == ["The task", summary_text(agent)]
         assert_prefix_stable(agent.llm.requests, breaks=1)
 
+    async def test_a_summary_that_a_tool_asked_for_comes_before_turns_are_dropped(self):
+        @tool("Summarize the conversation")
+        async def compact(agent: Annotated[Compaction, Depends(current_agent)]) -> str:
+            await agent.compact()
+            return words(900)  # too long for the budget
+
+        llm = summarizing(*reads(0, 3), call("compact"), "done")
+        agent = Agent(llm=llm, tools=[read, compact], context_budget=2_000)
+        assert await agent.query("The task") == "done"
+        assert [record.content for record in summaries(agent)] == ["SUMMARY"]
+
+    async def test_a_request_that_is_refused_again_ends_the_run_as_context_overflow(self):
+        too_long = ContextWindowExceeded("too long")
+        agent = Compaction(llm=ScriptedModel(call("read", n=1), too_long, "so far", too_long))
+        agent.tools = [read]
+        result = await agent.run("x")
+        assert result.stop_reason == "context_overflow"
+
     async def test_a_request_that_is_too_long_is_summarized_and_retried(self):
         script = [call("add", a=1, b=1), ContextWindowExceeded("too long"), "done"]
         agent = make(*script, tools=[add], compaction=CompactionConfig())

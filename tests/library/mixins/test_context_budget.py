@@ -105,7 +105,7 @@ class TestContextBudget(test_loop.TestLoop):
         assert await agent.query("The task") == "done"
         believed = share if share >= 0.5 else 1.0
         assert max(llm.sizes) * believed / share <= 1.05 * 4_000
-        assert caplog.text.count("estimated") == (share < 0.5)
+        assert caplog.text.count("less than half") == (share < 0.5)
 
     @pytest.mark.parametrize("smallest", [1_024, 2_048, 4_096])
     async def test_a_cut_retains_enough_tokens_for_the_cache_of_the_provider(self, smallest):
