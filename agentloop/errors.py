@@ -21,7 +21,7 @@ class AgentBusy(RuntimeError):
 
 
 class RunStopped(Exception):
-    """A run ended without an answer. `result` has the stop reason and any text."""
+    """`query` raises this if the run ended without an answer. `result` says how it ended."""
 
     def __init__(self, result: Result) -> None:
         self.result = result
@@ -35,7 +35,7 @@ class SessionLocked(RuntimeError):
 
 
 class ToolError(Exception):
-    """An expected failure of a tool. Only the message is returned to the model."""
+    """A failure that a tool expects. The model reads the text, and nothing is logged."""
 
 
 class ModelError(Exception):
@@ -66,7 +66,7 @@ class ModelError(Exception):
 
 
 class ConnectionFailed(ModelError):
-    """The connection was refused, reset, timed out, or ended during the response."""
+    """The connection was refused or reset, timed out, or ended during the response."""
 
 
 class RateLimited(ModelError):
@@ -74,7 +74,7 @@ class RateLimited(ModelError):
 
 
 class Overloaded(ModelError):
-    """529, 503 or 409: the provider lacks capacity at the moment."""
+    """529, 503 or 409: the provider has no capacity at the moment."""
 
 
 class ServerError(ModelError):
@@ -98,7 +98,7 @@ class AuthenticationFailed(ModelError):
 
 
 class BadResponse(ModelError):
-    """The response violates the provider's API (HTML, truncated JSON, ...)."""
+    """The response isn't what the provider's API promises: HTML, cut-off JSON, ..."""
 
 
 def result_of_calls(outcomes: Iterable[BaseException | None]) -> Result | None:

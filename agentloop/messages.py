@@ -43,30 +43,30 @@ ToolChoice = str
 UserOrigin = Literal[
     "user",  # a prompt, written by the user
     "sent",  # written by the user during a run
-    # messages of the following origins are not written by the user, and hidden from the user
+    # the user neither wrote the following, nor sees them
     "program",  # sent by the application
-    "note",  # the library reports an event to the model
-    "nudge",  # the library requests the model to continue
-    "reminder",  # the library repeats a text periodically
+    "note",  # tells the model what happened
+    "nudge",  # asks the model to go on
+    "reminder",  # repeated from time to time
     "memory",  # the content of instruction files
-    "summary",  # replaces previous messages
+    "summary",  # replaces earlier messages
 ]
 ToolOrigin = Literal[
-    "tool",  # the tool was executed, or its arguments were invalid
+    "tool",  # the tool ran, or its arguments were invalid
     "denied",  # a gate denied the call
-    "cut_off",  # the reply with the call was incomplete, so the call was not executed
+    "cut_off",  # the model's reply was incomplete, so the call didn't run
     "sealed",  # the run ended before the call had a result
 ]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[Data]) -> type[Data]:
-    """Convert a class to a frozen dataclass with slots."""
+    """Make a class a frozen dataclass with slots."""
     return dataclass(frozen=True, slots=True)(cls)
 
 
 def clean_text(text: str) -> str:
-    """Return valid Unicode: surrogate pairs are joined, lone surrogates replaced by U+FFFD."""
+    """Make text valid Unicode: join surrogate pairs, and replace lone surrogates with U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -74,7 +74,7 @@ def clean_text(text: str) -> str:
 
 @cache
 def hints_of(cls: Hashable) -> list[tuple[str, Any, tuple[Any, ...]]]:
-    """Return the fields of a record that take one type: name, annotation, and usual classes."""
+    """The fields of a record, except those of type Any: name, annotation, and usual classes."""
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cast(Any, cls)) if hints[field.name] is not Any]
     return [(name, hints[name], union_members(hints[name])) for name in names]
@@ -86,7 +86,7 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Return whether a value has the annotated type. Items of a container aren't checked."""
+    """Whether a value has the annotated type. The items of a container aren't checked."""
     kind: Any = get_origin(hint) or hint
     if kind in (Union, UnionType):
         return any(fits(value, option) for option in get_args(hint))
@@ -100,11 +100,11 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def tuple_of(kind: type[Data], items: object) -> tuple[Data, ...]:
-    """Return the items as a tuple, and () for None. Raises TypeError for items of another type."""
+    """Make a tuple of items: () for None. Raises TypeError if one has another type."""
     whole = tuple(cast(Sequence[Data], items or ()))
     for item in whole:
         if not isinstance(item, kind):
-            raise TypeError(f"{kind.__name__} objects are required, not {item!r:.80}")
+            raise TypeError(f"each item must be a {kind.__name__}, not {item!r:.80}")
     return whole
 
 
@@ -112,14 +112,14 @@ TAGS: dict[str, type] = {}  # the classes of records and parts by their "type" i
 
 
 def tag_of(cls: type) -> str:
-    """Return the "type" of a record in session files: "user" for UserMessage, "run_start" ..."""
+    """The "type" of a record in session files: "user" for UserMessage, "run_start" for RunStart."""
     name = cls.__name__.removesuffix("Message").removesuffix("Part")
     return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
 
 
 @cache
 def remedies() -> dict[str, str]:
-    """Read what to write instead of a name, by place and name: from remedies.txt, if it's there."""
+    """What to write instead of a wrong name, by "place.name": from remedies.txt, if it's there."""
     found, place = dict[str, str](), ""
     try:
         text = Path(__file__).with_name("remedies.txt").read_text(encoding="utf-8")
@@ -132,7 +132,7 @@ def remedies() -> dict[str, str]:
 
 
 def advice(places: Iterable[str], name: str, known: Iterable[str] = (), default: str = "") -> str:
-    """Say what to write instead of an unknown name: a remedy, or the nearest known name."""
+    """Say what to write instead of an unknown name: its remedy, or the known name most like it."""
     for place in places:
         if remedy := remedies().get(f"{place}.{name}"):
             return remedy
@@ -161,7 +161,7 @@ class UnknownAttribute(AttributeError):
 
 
 class Advised:
-    """Base of objects whose unknown attributes and keys are answered with what to write."""
+    """Base of objects that say what to write instead of an attribute or key they don't have."""
 
     __slots__ = ()
 
@@ -183,13 +183,13 @@ class Clean(Advised):
     extra: Extra = field(default=None, hash=False, kw_only=True, repr=False)
 
     def __init_subclass__(cls) -> None:
-        """Register the class by its tag. A module may redefine a class, which notebooks do."""
+        """Register the class by its tag. A module may define a class again, as notebooks do."""
         tag = tag_of(cls)
         other = TAGS.get(tag, cls)
         if other.__module__ != cls.__module__:
             raise TypeError(
-                f"{cls} has the name of {other}, and both would have the type {tag!r} in session "
-                f"files: rename {cls.__name__}"
+                f"{cls} and {other} would both have the type {tag!r} in session files: "
+                f"rename {cls.__name__}"
             )
         TAGS[tag] = cls
 
@@ -206,9 +206,9 @@ class Clean(Advised):
 
 
 class _Content(Clean):
-    """A message with text or parts as content. A string among the parts becomes a TextPart.
+    """A message whose content is text or parts. A string among the parts becomes a TextPart.
 
-    cache: what other modules compute from the message, which never changes: see `cache_of`.
+    cache: what other modules have computed from the message: see `cache_of`.
     """
 
     __slots__ = ("cache",)
@@ -225,13 +225,14 @@ class _Content(Clean):
         parts = tuple(TextPart(part) if isinstance(part, str) else part for part in given)
         if not all(isinstance(part, Part) for part in parts):
             raise TypeError(
-                f"content must be text or TextPart, ImagePart, FilePart; not {content!r:.80}"
+                "content must be text, or a list of text, ImagePart and FilePart, "
+                f"not {content!r:.80}"
             )
         object.__setattr__(self, "content", parts)
 
     @property
     def text(self) -> str:
-        """Return the text, without images and files."""
+        """The text, without images and files."""
         return text_of(self.content)
 
 
@@ -254,7 +255,8 @@ class _Attachment(Clean):
     def __post_init__(self) -> None:
         if (self.url is None) == (self.data is None) or (self.data and not self.media_type):
             raise ValueError(
-                f"{type(self).__name__} takes either url=, or data= with media_type= ('image/png')"
+                f"{type(self).__name__} takes either url=..., or data=... with its media_type, "
+                "such as media_type='image/png'"
             )
         url = cast(object, self.url)
         if url is not None and not (isinstance(url, str) and ":" in url):
@@ -277,8 +279,8 @@ class ImagePart(_Attachment):
 class FilePart(_Attachment):
     """A file, such as a PDF: a `url`, or `data` (bytes) with its `media_type`, and a file `name`.
 
-    `extra` may contain fields for a provider, such as {"anthropic": {"citations": {"enabled":
-    True}}}. Providers that store the file receive its id, and other providers the data:
+    `extra` may have fields for a provider, such as {"anthropic": {"citations": {"enabled":
+    True}}}. If a provider has stored the file, it gets the file's id, and others get the data:
     {"openai": {"file": {"file_id": "file-1"}},
     "anthropic": {"source": {"type": "file", "file_id": "file_1"}}}.
     """
@@ -288,7 +290,7 @@ class FilePart(_Attachment):
 
 @frozen
 class Unknown:
-    """A record or a part of an unknown type, such as that of a later version, kept unchanged."""
+    """A record or a part whose type this version doesn't know. It's kept unchanged."""
 
     data: Mapping[str, Any] = field(hash=False)
 
@@ -299,7 +301,7 @@ Prompt = str | Sequence[str | Part] | None
 
 
 def text_of(content: Content) -> str:
-    """Return the text of content, without images and files."""
+    """The text of content, without images and files."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text for part in content if isinstance(part, TextPart))
@@ -310,7 +312,7 @@ def text_of(content: Content) -> str:
 
 @frozen
 class Usage(Clean):
-    """Token counts of one request, or the sum of several requests. Counts are integers.
+    """How many tokens a request had, or several requests in total.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
     `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. No token is counted twice.
@@ -338,9 +340,9 @@ class Usage(Clean):
 
 @frozen
 class ToolCall(Clean):
-    """A tool call requested by the model; `arguments` is the JSON text of the model, unchanged.
+    """A tool call. `arguments` is JSON text, exactly as the model wrote it.
 
-    `parent_id` is the id of the call whose tool made this call, or "" for the model's: see
+    `parent_id` is the id of the call whose tool made this one, or "" if the model made it: see
     `NestedCalls.call`.
     """
 
@@ -355,11 +357,11 @@ class ToolCall(Clean):
         Clean.__post_init__(self)
 
     def answer(self, content: Content, **more: Any) -> ToolMessage:
-        """Return a result for this call."""
+        """Make the result of this call."""
         return ToolMessage(self.id, self.name, content, **more)
 
     def checked(self, result: ToolMessage) -> ToolMessage:
-        """Return the result. Raises ValueError if it belongs to another call."""
+        """Check that a result is this call's, and return it. Raises ValueError if it isn't."""
         if result.tool_call_id != self.id:
             raise ValueError(
                 f"call_tool({self.id!r}) returned a result of {result.tool_call_id!r}: "
@@ -369,7 +371,7 @@ class ToolCall(Clean):
 
     @property
     def parsed(self) -> JSON | None:
-        """Return the arguments as a dict, or None for arguments other than a JSON object."""
+        """The arguments as a dict, or None if they aren't a JSON object."""
         try:
             value = from_json(self.arguments, allow_inf_nan=False)
         except ValueError:
@@ -404,7 +406,7 @@ class Citation(Clean):
 
 @frozen
 class SystemMessage(_Content):
-    """The system prompt: a setting, never part of a log, and therefore never lost."""
+    """The system prompt. It's a setting and not in the log, so no summary ever replaces it."""
 
     role: ClassVar[Literal["system"]] = "system"
 
@@ -413,9 +415,9 @@ class SystemMessage(_Content):
 
 @frozen
 class UserMessage(_Content):
-    """A message with the role "user", as text or parts. `origin` identifies the author.
+    """A message with the role "user", as text or parts. `origin` says who wrote it.
 
-    `sent_id` is set for a message sent during a run, and distinguishes messages with equal texts.
+    `sent_id` tells messages that were sent during a run apart, even if their texts are equal.
     """
 
     role: ClassVar[Literal["user"]] = "user"
@@ -425,7 +427,7 @@ class UserMessage(_Content):
 
     @property
     def hidden(self) -> bool:
-        """Return whether the message was not written by the user."""
+        """Whether somebody else than the user wrote the message."""
         return self.origin not in ("user", "sent")
 
 
@@ -433,12 +435,12 @@ class UserMessage(_Content):
 class AssistantMessage(_Content):
     """A reply of the model: text, tool calls, thinking, and usage.
 
-    stop_reason: "end", "tool_calls", "length" (truncated at the output limit), "refused", "pause",
-        "context_overflow", or a different reason of the provider. None is equivalent to "end".
-    finish_reason: the provider's original value of `stop_reason`, for traces.
-    raw: opaque blocks of the provider, returned only to the same provider.
+    stop_reason: "end", "tool_calls", "length" (cut off at the output limit), "refused", "pause",
+        "context_overflow", or another word of the provider. None means "end".
+    finish_reason: the provider's own word for the stop reason, for traces.
+    raw: blocks that only this provider can read, and that nobody else gets.
     usage: None if the provider didn't report it.
-    model, seconds: the model that answered, and the duration of the request.
+    model, seconds: the model that answered, and how long the request took.
     citations: the sources that the text cites.
     attempts: earlier attempts at this request that failed and may be billed. The loop records them
         as entries of their own.
@@ -467,9 +469,9 @@ class AssistantMessage(_Content):
 
 @frozen
 class ToolMessage(_Content):
-    """The result of a call. `seconds` is the duration, `origin` the reason for the result.
+    """The result of a call. `seconds` is how long it took, `origin` where the result comes from.
 
-    ephemeral: number of newest results of this tool that remain visible; 0 for all results.
+    ephemeral: how many of the tool's newest results the model still sees; 0 for all of them.
     is_json: whether `content` is the JSON text of a value that the tool returned.
     """
 
@@ -497,13 +499,13 @@ def cache_of(message: Message) -> dict[str, Any]:
 
 
 class MessageView(tuple[Message, ...], Advised):
-    """Messages computed from a log, which can't be changed here."""
+    """Messages computed from a log. You can't change them here."""
 
 
 # ---- how a run ends
 
 
-@dataclass(frozen=True)  # Python 3.11 does not support slots in combination with Generic
+@dataclass(frozen=True)  # in Python 3.11, a Generic class can't have slots
 class Result(Advised, Generic[Value]):
     """The outcome of a run. `Result[City]`, from `run_as(City, ...)`, has a City as its `value`.
 
@@ -512,9 +514,10 @@ class Result(Advised, Generic[Value]):
     stop_reason: "completed" (a plain answer), "done" (a done tool), "max_iterations",
         "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
         "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length": the answer was
-        cut off), or "unknown:WORD" with a stop reason that only the provider knows.
+        cut off), "unknown:WORD" if the provider stopped for a reason of its own, or the reason of
+        a `Stop` that you raised.
     usage: the tokens of this run.
-    pending: the calls that wait for a decision or an answer, as `agent.pending`.
+    pending: the calls that wait for a decision or an answer, as in `agent.pending`.
     """
 
     text: str = ""
@@ -525,7 +528,7 @@ class Result(Advised, Generic[Value]):
 
     @property
     def answered(self) -> bool:
-        """Whether the run ended with an answer."""
+        """Whether there's an answer. The summary of a run that is out of turns counts as one."""
         return self.stop_reason in ("completed", "done", "max_iterations")
 
     def __str__(self) -> str:
@@ -548,19 +551,19 @@ class Stop(Exception):
 
     @property
     def result(self) -> Result:
-        """Return the Result of the ended run."""
+        """The Result of the run that this ends."""
         return Result(self.text, self.value, self.reason)
 
 
 class TaskComplete(Stop):
-    """Ends a run as done. A done tool raises this exception with the answer as `message`."""
+    """Ends a run as "done". Raise it in a tool, with the answer as `message`."""
 
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", str(message), value)
 
     @property
     def message(self) -> str:
-        """Return the answer."""
+        """The answer."""
         return self.text
 
 

@@ -1,4 +1,4 @@
-"""@tool: a function's signature becomes a schema for the model and a validated call.
+"""@tool turns a function into a tool: its signature is the schema, and calls are validated.
 
 Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and their imports.
 
@@ -7,8 +7,8 @@ Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and thei
         "Adds two numbers."
         return a + b
 
-`await add(1, 2)` still calls the function. Synchronous functions are also supported: every call is
-executed in a separate thread, together with its synchronous dependencies.
+`await add(1, 2)` still calls the function. It may be a plain `def`, too: then each call runs in a
+thread of its own, together with the `def` dependencies.
 """
 
 from __future__ import annotations
@@ -40,29 +40,28 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NO_OVERRIDES: Overrides = {}
-"""The default overrides of `Tool.execute`."""
+"""What `Tool.execute` gets if there are no overrides."""
 
 
 @dataclass(repr=False)
 class Tool(Advised):
-    """A tool that the model may call. Sources of tools other than `@tool` derive from this class.
+    """A tool that the model may call. If your tools don't come from functions, derive a class.
 
     parameters: a JSON schema of type "object". Tools made from one function share it, so copy it
-        before you change it. The validated keywords are `type`, `enum`,
-        `required`, `properties`, `items` and `additionalProperties: false`. The tool must validate
-        other keywords.
-    ephemeral: number of newest results of this tool that remain visible; 0 for all results. Older
-        results are pruned in batches: see `Ephemeral` and `CostAwarePruning`.
-    timeout: maximum seconds per call.
-    parallel: whether calls may run concurrently with other calls.
-    idempotent: whether a call may be executed twice, for example after an interrupted execution.
+        before you change it. The arguments are checked for `type`, `enum`, `required`,
+        `properties`, `items` and `additionalProperties: false`; check all else in `execute`.
+    ephemeral: how many of the tool's newest results the model still sees; 0 for all of them. Older
+        ones are hidden several at a time: see `Ephemeral` and `CostAwarePruning`.
+    timeout: how many seconds a call may take.
+    parallel: whether calls may run at the same time as others.
+    idempotent: whether a call may run twice, because the first time was interrupted for example.
     read_only: whether calls have no side effects.
-    ends_run: a result of this tool is the result of the run, which ends as "done". An error does
-        not end the run.
-    external: whether a person, a queue or a browser executes the call. The run ends with
-        "needs_answer", and `agent.answer` provides the result.
-    extra: additional fields of the tool by provider ("openai", "anthropic", "google"), in the
-        format of its API, such as {"anthropic": {"input_examples": [{"city": "Bern"}]}}.
+    ends_run: whether a result of this tool is the answer of the run, which ends as "done". An error
+        doesn't end it.
+    external: whether a person, a queue or a browser does the work. The run ends as "needs_answer",
+        and you pass the result to `agent.answer`.
+    extra: more fields for the tool by provider ("openai", "anthropic", "google"), in the format of
+        its API, such as {"anthropic": {"input_examples": [{"city": "Bern"}]}}.
 
     Tools with equal fields are equal.
     """
@@ -101,8 +100,8 @@ class Tool(Advised):
             )
         try:
             to_json(self.parameters)
-        except ValueError as error:  # for example a schema with hundreds of nested objects
-            raise ValueError(f"tool {self.name!r}: invalid parameters: {error}") from None
+        except ValueError as error:  # such as a schema in which hundreds of objects are nested
+            raise ValueError(f"tool {self.name!r}: parameters must be JSON: {error}") from None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -113,27 +112,27 @@ class Tool(Advised):
         return self.idempotent
 
     def validate(self, arguments: str) -> JSON:
-        """Parse and validate the model's JSON text. Raises ToolError for invalid arguments."""
+        """Read the arguments from the model's JSON text. Raises ToolError if they're invalid."""
         adapter = TypeAdapter[JSON](type_of({"type": "object", **self.parameters}))
         return read_object(arguments, adapter)
 
     def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
-        """Return the names of the files that path arguments lead to, by argument.
+        """The names of the files that the arguments lead to, by argument.
 
-        "deny" and "ask" rules of `Approval` match these names. `@tool` recognizes arguments of type
-        `Path`, and lists of paths.
+        "deny" and "ask" rules of `Approval` match these names. For a tool made by `@tool`, these
+        are the arguments of type `Path`, and those in lists of paths.
         """
         return {}
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        """Execute the tool with validated arguments. Return its result; exceptions propagate."""
+        """Run the tool with arguments from `validate`. Returns its result, or raises."""
         raise NotImplementedError
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function as a tool. Calling the object calls the function. `@tool` returns such objects.
+    """A function as a tool, as `@tool` makes it. If you call the tool, you call the function.
 
-    types: types of parameters that are determined at run time, overriding annotations.
+    types: types of parameters that you know only at run time, in place of the annotations.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.function = function
         name = name or str(getattr(function, "__name__", type(function).__name__))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"tool {name!r} is a generator function; return a list instead")
+            raise TypeError(f"tool {name!r} must not be a generator function: return a list")
         self.takes = takes = _arguments_of(function, name, types)
         description = description or takes.description
         if not description and sys.flags.optimize < 2:  # `python -OO` removes docstrings
@@ -163,7 +162,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: object) -> FunctionTool[..., R]:
-        """Bind a tool defined in a class to the instance, like a method."""
+        """Bind a tool that's defined in a class to the instance, as a method is."""
         bound = copy.copy(self)
         if instance is not None:
             bound.function = MethodType(self.function, instance)
@@ -187,9 +186,9 @@ class FunctionTool(Tool, Generic[P, R]):
             injected = await resolver.get(self.takes.injected)
             try:
                 result: Any = await thread.run(self.function, **args, **injected)
-                while inspect.isawaitable(result):  # also a coroutine without its `await`
+                while inspect.isawaitable(result):  # also of a function that forgot its `await`
                     result = await warn_if_blocking(self.name, result)
-                if inspect.isgenerator(result):  # iteration may raise an exception
+                if inspect.isgenerator(result):  # here, because it may raise
                     result = await thread.run(list[Any], result)
                 if not self.ends_run:
                     return result
@@ -205,7 +204,7 @@ _known = WeakKeyDictionary[Any, dict[tuple[str, str | None], Arguments]]()
 
 
 def _arguments_of(function: Function, name: str, types: Mapping[str, object]) -> Arguments:
-    """Tools that are made again from the same function share their schema and its validation."""
+    """The arguments of a function. A tool made again from one function reuses them."""
     if types or not inspect.isfunction(function):
         return Arguments(function, name, types)
     known = _known.setdefault(function, {})
@@ -237,12 +236,12 @@ def tool(description: Any = None, *more: object, **options: Any) -> object:
     description: tells the model when to call the tool; by default the docstring, which also
         describes the parameters.
     name: the name for the model; by default that of the function.
-    timeout: maximum seconds per call.
+    timeout: how many seconds a call may take.
     read_only, idempotent, parallel: whether calls have no side effects, may run twice (after a
         crash, for example), or may run at the same time as others.
-    ephemeral: how many of the newest results stay visible to the model; 0 for all of them.
+    ephemeral: how many of the newest results the model still sees; 0 for all of them.
     ends_run: whether a result of this tool is the answer of the run.
-    external: whether a person, a queue or a browser executes the call: see `Agent.answer`.
+    external: whether a person, a queue or a browser does the work: see `Agent.answer`.
     extra: fields for one provider, such as {"anthropic": {"input_examples": [...]}}.
 
     A `def` function runs in a thread. An `async def` function runs on the event loop, where code
@@ -251,7 +250,7 @@ def tool(description: Any = None, *more: object, **options: Any) -> object:
     if callable(description):
         return FunctionTool(description)
     if (description is not None and not isinstance(description, str)) or more:
-        raise TypeError('write @tool("What it does", name="search"): the rest are keywords')
+        raise TypeError('@tool takes one text, and keywords: @tool("What it does", name="search")')
     known = inspect.signature(Tool).parameters
     for option in options:
         if option not in known:
@@ -261,14 +260,14 @@ def tool(description: Any = None, *more: object, **options: Any) -> object:
 
 
 def names_of_file(path: Path, folder: Path = Path()) -> tuple[str, str]:
-    """Return the names of the file that a path leads to: relative to a directory, and absolute."""
+    """The names of the file that a path leads to: relative to a folder, and absolute."""
     file = os.path.realpath(folder / path)
     relative = os.path.relpath(file, os.path.realpath(folder))
     return Path(relative).as_posix(), Path(file).as_posix()
 
 
 def by_name(tools: Iterable[object]) -> dict[str, Tool]:
-    """Return tools by name. Raises TypeError for other objects, ValueError for duplicate names."""
+    """Tools by name. Raises TypeError if one isn't a Tool, and ValueError if two share a name."""
     named: dict[str, Tool] = {}
     for item in tools:
         if not isinstance(item, Tool):
@@ -287,7 +286,7 @@ def by_name(tools: Iterable[object]) -> dict[str, Tool]:
 
 
 def find_tool(call: ToolCall | str, tools: Iterable[Tool]) -> Tool:
-    """Return the tool of a call, or with a name. Raises ToolError if there is none."""
+    """Find the tool of a call, or with a name. Raises ToolError if there's none."""
     if not isinstance(cast(object, call), ToolCall | str):
         raise TypeError("agent.tool is not a decorator: use @tool, and Agent(tools=[search])")
     name = call if isinstance(call, str) else call.name

@@ -1,4 +1,4 @@
-"""Gates judge all calls of a turn before the first call runs: the base of Hooks and Approval.
+"""Gates judge every call of a turn before the first one runs: the base of Hooks and Approval.
 
 Copy with: the core, common/decides.py, common/nested.py, common/records.py, common/review.py,
 common/subagents.py.
@@ -10,14 +10,14 @@ common/subagents.py.
                 return judgment.or_stricter(Verdict.DENY, "Nothing is pushed on Fridays.")
             return judgment
 
-A gate overrides `judge` and calls `super()`, so gates work in any order: the strictest verdict
-applies, and of two equally strict verdicts the first. Gates change a call before `super()`, and
-judge the call that `super()` returns, which is the one that will run. The call is denied if a gate
-changes it after `super()`, allows it without calling `super()`, raises an exception, or returns an
-object other than a Judgment.
+Override `judge`, and call `super()`. Gates work in any order: the strictest verdict wins, and of
+two that are equally strict, the first. If you change the call, do it before `super()`; judge what
+`super()` returns, because that's the call which will run. The call is denied if a gate changes it
+after `super()`, allows it but doesn't call `super()`, raises an exception, or doesn't return a
+Judgment.
 
-The gates of an agent also judge the calls of its sub-agents, at any depth: `judgment.agent` is the
-agent that makes the call, and has its tools and its log.
+The gates of an agent also judge the calls of its sub-agents, at any depth. `judgment.agent` is the
+agent that makes the call: look there for its tools and its log.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ FAILED = "An approval check failed."
 
 
 class Verdict(IntEnum):
-    """The verdict of a gate on a call. A stricter verdict is greater."""
+    """What a gate says about a call. A stricter verdict is greater."""
 
-    NONE = 0  # no opinion: the call is executed unless another gate objects
+    NONE = 0  # no opinion: the call runs unless another gate objects
     ALLOW = 1
-    ASK = 2  # the call requires approval
+    ASK = 2  # the call needs approval
     ANSWERED = 3  # a reviewer answered in place of the tool; the reason is the result
-    INVALID = 4  # the call cannot be executed; the reason is its result
-    BROKEN = 5  # the gate failed; the call is denied
+    INVALID = 4  # the call can't run; the reason is its result
+    BROKEN = 5  # the gate failed, so the call is denied
     DENY = 6
 
 
 @frozen
 class Judgment:
-    """The combined judgment of several gates.
+    """What the gates say about a call so far.
 
-    call: the call in its current form.
+    call: the call, as the gates have changed it.
     agent: the agent that makes the call: the gate's own agent, or a sub-agent below it.
     verdict, reason: the strictest verdict, and its reason.
     waits: whether the call awaits approval.
-    final: the call after the changes of all gates; None before the last gate has judged.
+    final: the call that will run; None until every gate has had the chance to change it.
     below: the agents whose gates judge after this agent's: see `Gate.judging_agents`.
     """
 
@@ -77,39 +77,39 @@ class Judgment:
     below: Sequence[Gate] = ()
 
     def or_stricter(self, verdict: Verdict, reason: str) -> Self:
-        """Return this judgment, with the given verdict if stricter."""
+        """A copy with this verdict and reason, if the verdict is stricter than the one so far."""
         if verdict <= self.verdict:
             return self
         return replace(self, verdict=verdict, reason=reason, waits=False)
 
     def with_arguments(self, arguments: Mapping[str, object]) -> Self:
-        """Return this judgment with different arguments of the call."""
+        """A copy in which the call has these arguments."""
         text = to_json(arguments).decode()
         return replace(self, call=replace(self.call, arguments=text))
 
     @property
     def denies(self) -> bool:
-        """Return whether the call was denied or lacks approval."""
+        """Whether the call was denied, or still needs approval."""
         return self.verdict in (Verdict.ASK, Verdict.BROKEN, Verdict.DENY)
 
 
 class Gate(Decides):
-    """Executes the calls of a turn whose judgment allows them or contains no verdict."""
+    """Runs the calls of a turn that no gate objects to."""
 
     _judgments: Mapping[str, Judgment] = {}  # by call id, for the calls of this turn
 
     async def judge(self, judgment: Judgment) -> Judgment:
-        """Return this gate's judgment, combined with the judgments of the gates after it."""
+        """Judge a call. `super().judge` asks the gates that come after this one."""
         if judgment.below:
             agent, *below = judgment.below
             return await agent.judge(replace(judgment, below=below))
         return replace(judgment, final=judgment.call)
 
     def judging_agents(self) -> Sequence[Gate]:
-        """Return the agents whose gates judge this agent's calls, in the order of changes.
+        """The agents whose gates judge this agent's calls, in the order in which they change it.
 
-        The gates of a sub-agent's parent change a call before the sub-agent's own gates, and judge
-        it after them.
+        For a sub-agent, its parent's gates change a call before its own do, and judge it after
+        them.
         """
         return [self]
 
@@ -128,7 +128,7 @@ class Gate(Decides):
         return await super().call_tools([judgment.call for judgment in judged])
 
     async def _judged(self, call: ToolCall) -> Judgment:
-        """Return the judgment of all gates on a call, or on the call that a reviewer made of it."""
+        """Let all gates judge a call. If a reviewer edits it meanwhile, judge the edited call."""
         first, *below = self.judging_agents()
         before = self.conversation.state_of(call).call
         judgment = Judgment(call, self, below=below)
@@ -162,16 +162,16 @@ class Gate(Decides):
 
 
 def validated(judgment: object) -> Judgment:
-    """Return a judgment after validating that all gates have judged the same call.
+    """Check that all gates have judged the same call, and return their judgment.
 
-    Raises TypeError if a gate returned a different object, and ValueError if a gate changed the
-    call after `super()`, or allowed the call without calling `super()`.
+    Raises TypeError if a gate returned anything but a Judgment, and ValueError if one changed the
+    call after `super()`, or allowed it but didn't call `super()`.
     """
     if not isinstance(judgment, Judgment):
-        raise TypeError(f"judge() has to return a Judgment, not {judgment!r:.80}")
+        raise TypeError(f"judge() must return a Judgment, not {judgment!r:.80}")
     if judgment.verdict < Verdict.INVALID and not judgment.denies:
         if judgment.final is None:
-            raise ValueError("judge() has to call super().judge() unless the call is denied")
+            raise ValueError("judge() must call super().judge() unless it denies the call")
         if judgment.final != judgment.call:
-            raise ValueError("judge() has to change a call before super().judge(), not after")
+            raise ValueError("judge() must change a call before super().judge(), not after")
     return judgment

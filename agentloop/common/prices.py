@@ -1,4 +1,4 @@
-"""The usage and cost of the requests of a log.
+"""What the requests of a log have cost.
 
 Copy with: the core.
 """
@@ -12,15 +12,14 @@ from ..loop import Loop
 from ..messages import Usage
 from ..transcript import RequestRecord
 
-# hosts without charge: this machine, private networks, names without a dot
+# hosts that charge nothing: this machine, private networks, names that have no dot
 LOCAL = r"https?://((127|10|192\.168|172\.(1[6-9]|2\d|3[01]))\.[\d.]+|\[::1\]|[\w-]+)(:\d+)?/"
 PriceOf = Callable[[str, Usage], float | None]
 
 
 class Price(NamedTuple):
-    """Prices per million tokens.
-
-    Cached input, read or written, has the price of `input` unless a separate price is specified.
+    """Prices per million tokens. Cached input, read or written, costs what `input` costs unless
+    you give it a price of its own.
     """
 
     input: float
@@ -29,7 +28,7 @@ class Price(NamedTuple):
     cache_write: float | None = None
 
     def cost(self, usage: Usage) -> float:
-        """Return the cost of a usage. Cached tokens are not counted as uncached input."""
+        """What a usage costs. Cached tokens don't count as uncached input, too."""
         read, written = usage.cached_input_tokens, usage.cache_write_tokens
         counts = usage.input_tokens - read - written, usage.output_tokens, read, written
         money = (
@@ -40,9 +39,10 @@ class Price(NamedTuple):
 
 
 def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
-    """Return the cost of requests, or None if a price is unknown.
+    """What requests cost in total; None if a price or the tokens of a request aren't known.
 
-    Requests without a reply cost 0, as do requests without reported usage to a free model.
+    A request that failed before anything was billed costs 0. So does any request to a free model,
+    even if its usage isn't reported.
     """
     total = 0.0
     for request in requests:
@@ -50,7 +50,7 @@ def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
         cost = None if model or usage else 0.0
         if model:
             tokens = usage or Usage(1, 1)
-            # Anthropic's one-hour cache writes cost 2.0 times input instead of 1.25.
+            # Anthropic charges 2.0 times input for a one-hour cache write, and 1.25 for others
             more = round(0.6 * (tokens.extra or {}).get("ephemeral_1h_input_tokens", 0))
             cost = price(model, tokens + Usage(more, cache_write_tokens=more))
             if cost and not usage:
@@ -62,20 +62,20 @@ def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
 
 
 class Priced(Loop):
-    """Base of Cost and Limits: determines the cost of requests.
+    """The base of Cost and Limits, which knows what a request costs.
 
-    prices: a `Price` by model name. By default, models at a local address are free, as is a
-        ScriptedModel with its default name; other prices are provided by the package genai-prices,
-        if installed. Override `price` for different pricing.
+    prices: a `Price` for each model name. If you set none, prices come from the package
+        genai-prices, if it's installed; a model at a local address is free, and so is a
+        ScriptedModel that has its default name. To compute prices in another way, override `price`.
 
-    The first price from genai-prices imports the package, which takes up to 0.1 seconds. Servers
-    avoid this delay of their first reply with `import genai_prices` at the start.
+    The first price imports genai-prices, which takes up to 0.1 seconds. In a server, write `import
+    genai_prices` at the top, so that the first reply needn't wait for it.
     """
 
     prices: Mapping[str, Price] | None = None
 
     def price(self, model: str, usage: Usage) -> float | None:
-        """Return the cost of a model's usage, or None for an unknown price."""
+        """What a usage of this model costs; None if the price is unknown."""
         if self.prices:
             return self.prices[model].cost(usage) if model in self.prices else None
         address = getattr(self.llm, "base_url", "")
@@ -85,11 +85,11 @@ class Priced(Loop):
 
 
 def genai_price(model: str, usage: Usage) -> float | None:
-    """Return US dollars from genai-prices; None without this package, or for an unknown model.
+    """Ask genai-prices for a cost in US dollars; None if it isn't installed or has no price.
 
     "scripted", the default name of a ScriptedModel, costs nothing. A provider prefix
-    (`anthropic/...`) is ignored. Newer prices, which the package supports (`UpdatePrices`), are not
-    downloaded.
+    (`anthropic/...`) is ignored. Newer prices aren't downloaded, though the package can do that
+    (`UpdatePrices`).
     """
     if model == "scripted":
         return 0.0

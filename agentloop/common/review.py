@@ -10,8 +10,8 @@ Copy with: the core, common/nested.py, common/records.py, common/subagents.py.
         ...
 
 The run ends as "needs_approval", and `agent.pending` lists the call. After `agent.decide`, `run()`
-executes the tool again. Raise the exception before the tool has had an effect. `Approval` adds
-rules, modes and callbacks, so that a tool doesn't have to ask.
+runs the tool again, so raise the exception before the tool has had any effect. With the rules,
+modes and callbacks of `Approval`, a tool doesn't have to ask.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BY_RULE = "rule"  # a rule allows a call that awaited approval
 
 
 class NeedsApproval(Asks):
-    """A tool raises this exception to ask for approval, with the reason as its text."""
+    """Raise this in a tool to ask for approval. The text says why."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__("needs_approval", reason)
@@ -46,17 +46,17 @@ class NeedsApproval(Asks):
 def is_approved(
     agent: Annotated[Loop, Depends(current_agent)], call: Annotated[ToolCall, Depends(current_call)]
 ) -> bool:
-    """Return whether a person has allowed the current call: a dependency of tools that ask."""
+    """Whether a person has allowed this call: a dependency for tools that ask."""
     decision = agent.conversation.state_of(call).newest(Decision)
     return decision is not None and decision.allowed and decision.by != BY_RULE
 
 
 class Review(NamedTuple):
-    """A reviewer's decision: the arguments of `decide`, and an answer of `approval_callback`.
+    """A reviewer's decision, as `decide` takes it and an `approval_callback` may return it.
 
     verdict: "allow", "deny", or "respond", which makes `note` the call's result.
     note: the reason, or the result.
-    arguments: the arguments that an allowed call runs with instead of the model's.
+    arguments: what an allowed call gets in place of the model's arguments.
     """
 
     verdict: Literal["allow", "deny", "respond"]
@@ -68,8 +68,8 @@ class Review(NamedTuple):
 class Ask(Awaits):
     """An approval request for a call, with its reason.
 
-    `name` and `arguments` (JSON text) describe the call as it would be executed. `by_tool` says
-    that the tool itself asks, and has had no effect yet.
+    `name` and `arguments` (JSON text) show the call as it would run. `by_tool` means that the tool
+    itself asks, and has had no effect yet.
     """
 
     reason: str = ""
@@ -87,7 +87,7 @@ class Ask(Awaits):
         return replace(call, name=self.name, arguments=self.arguments)
 
     def answered(self, content: object) -> None:
-        raise ValueError(f"call {self.call_id!r} requires approval: use agent.decide()")
+        raise ValueError(f"the call {self.call_id!r} needs approval: use agent.decide()")
 
     def apply_to(self, state: CallState) -> None:
         state.awaits, state.status = self, "awaiting_approval"
@@ -97,9 +97,9 @@ class Ask(Awaits):
 
 @frozen
 class Decision(CallEntry):
-    """The decision on an approval request. `by` identifies the reviewer.
+    """The decision on an approval request. `by` says whose it is.
 
-    reason: the reason; the call's result if `is_response`.
+    reason: why; the call's result if `is_response`.
     arguments: JSON text that replaces the arguments of an allowed call; "" keeps them.
     is_response: the reviewer answered in place of the tool, which doesn't run.
     """
@@ -127,13 +127,13 @@ def decision_of(
     arguments: Mapping[str, Any] | None = None,
     by: str = "user",
 ) -> Decision:
-    """Return the entry of a decision. Raises ValueError for another verdict."""
+    """The entry of a decision. Raises ValueError for an unknown verdict, or misplaced arguments."""
     if verdict not in ("allow", "deny", "respond"):
         raise ValueError(
-            f"invalid verdict {verdict!r} for call {call.id!r}: use 'allow', 'deny' or 'respond'"
+            f"the verdict on {call.id!r} must be 'allow', 'deny' or 'respond', not {verdict!r}"
         )
     if arguments is not None and verdict != "allow":
-        raise ValueError(f"only an allowed call has arguments: use 'allow', not {verdict!r}")
+        raise ValueError(f"only an allowed call takes arguments: use 'allow', not {verdict!r}")
     text = "" if arguments is None else to_json(arguments).decode()
     return Decision(call.id, verdict == "allow", note, by, text, verdict == "respond")
 
@@ -146,21 +146,21 @@ def decide_call(
     arguments: Mapping[str, Any] | None,
     by: str,
 ) -> None:
-    """Record a decision on a call of an agent or its sub-agents: see `Decides.decide`."""
+    """Record the decision on a call of an agent, or of its sub-agents: see `Decides.decide`."""
     call_id = state.call.id
     if state.newest(Ask) is None:
-        raise ValueError(f"call {call_id!r} does not require approval: use agent.answer() or run()")
+        raise ValueError(f"the call {call_id!r} needs no approval: use agent.answer() or run()")
     decision = decision_of(state.call, verdict, note, arguments, by)
     if decision.arguments and (tool := find_tool_of(agent, state.call)):
         try:
             tool.validate(decision.arguments)
         except ToolError as error:
-            raise ValueError(f"invalid arguments for call {call_id!r}: {error}") from None
+            raise ValueError(f"the arguments for {call_id!r} are invalid: {error}") from None
     record_decision(agent, state, decision)
 
 
 def record_decision(agent: Loop, state: CallState, decision: Decision) -> None:
-    """Record a decision, and the result of a call that a reviewer has answered."""
+    """Record a decision, and if the reviewer has answered the call, its result."""
     agent.record(record_of(state.call, decision))
     if decision.is_response and state.result is None:
         agent.add(record_of(state.call, state.call.answer(decision.reason)))
@@ -168,7 +168,7 @@ def record_decision(agent: Loop, state: CallState, decision: Decision) -> None:
 
 @frozen
 class EditedCall(RoutedCall):
-    """A call whose arguments a reviewer changed, which its result tells the model."""
+    """A call whose arguments a reviewer changed. Its result tells the model so."""
 
     def record_of(self, record: ToolMessage | CallEntry) -> Record:
         if not isinstance(record, ToolMessage):
@@ -183,14 +183,14 @@ del TAGS[tag_of(EditedCall)]  # never a record
 
 
 def edited(call: ToolCall, arguments: str) -> ToolCall:
-    """Return the call with a reviewer's arguments."""
+    """The call with a reviewer's arguments."""
     if type(call) is ToolCall:
         return EditedCall(call.id, call.name, arguments, call.parent_id)
     return replace(call, arguments=arguments)  # its result goes to the tool that made the call
 
 
 def asked(state: CallState) -> ToolCall:
-    """Return the call as a reviewer has seen it, after the changes of gates, or has changed it."""
+    """The call as a reviewer saw it, with what gates had changed, or as the reviewer changed it."""
     for entry in reversed(state.entries):
         if isinstance(entry, Ask):
             return entry.presented(state.call)
@@ -200,7 +200,7 @@ def asked(state: CallState) -> ToolCall:
 
 
 def awaits_decision(state: CallState) -> bool:
-    """Return whether the newest approval request for a call has no decision."""
+    """Whether the newest approval request for a call has no decision."""
     for entry in reversed(state.entries):
         if isinstance(entry, Ask | Decision):
             return isinstance(entry, Ask)
@@ -208,6 +208,6 @@ def awaits_decision(state: CallState) -> bool:
 
 
 def awaits_start(state: CallState) -> bool:
-    """Return whether a gate has asked about a call, which has therefore not started."""
+    """Whether a gate has asked about a call, so that the call hasn't started."""
     ask = state.newest(Ask)
     return awaits_decision(state) and ask is not None and not ask.by_tool

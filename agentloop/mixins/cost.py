@@ -1,4 +1,4 @@
-"""Token usage and cost of an agent's requests: by model, by run, and in total.
+"""What an agent's requests have cost: in total, in the newest run, and by model.
 
 Copy with: the core, common/prices.py.
 
@@ -7,10 +7,10 @@ Copy with: the core, common/prices.py.
     agent = MyAgent(llm=llm, prices={"my-model": Price(input=2, output=8, cached_input=0.2)})
     agent.usage, agent.cost, agent.run_bill, agent.model_bills
 
-Totals are computed from the log on access, and therefore available after restarting a session.
-Without `prices`, the optional package genai-prices provides prices in US dollars, without
-downloads; local models are then free of charge. With an unknown price, the cost of the request and
-of all totals including the request is None, not zero. Tokens are always counted.
+The totals are computed from the log whenever you read them, so they survive a restart. If you don't
+set `prices`, the package genai-prices gives them in US dollars, if it's installed (it downloads
+nothing), and local models are free. If the price of a request is unknown, its cost is None, not
+zero, and so is every total that includes it. Tokens always count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..transcript import RequestRecord, is_request, usage_of
 
 
 class Bill(NamedTuple):
-    """The usage and cost of several requests. An unknown price of a request makes `cost` None."""
+    """What several requests used and cost. `cost` is None if the price of one is unknown."""
 
     requests: int
     usage: Usage
@@ -32,26 +32,26 @@ class Bill(NamedTuple):
 
 
 class Cost(Priced):
-    """Calculates total usage and cost. `Limits` uses the same `prices`."""
+    """Adds up usage and cost. `Limits` uses the same `prices`."""
 
     @property
     def cost(self) -> float | None:
-        """Return the total cost of all previous requests; None if a price is unknown."""
+        """What all requests have cost so far; None if a price is unknown."""
         return self.bill.cost
 
     @property
     def bill(self) -> Bill:
-        """Return the bill of all previous requests."""
+        """The bill of all requests so far."""
         return self._bill(self.conversation.requests)
 
     @property
     def run_bill(self) -> Bill:
-        """Return the bill of the newest run."""
+        """The bill of the newest run."""
         return self._bill([record for record in self.conversation.run if is_request(record)])
 
     @property
     def model_bills(self) -> dict[str, Bill]:
-        """Return bills by model name. The name of requests without a model name is ""."""
+        """The bills by model name; "" for requests whose model isn't known."""
         by_model: dict[str, list[RequestRecord]] = {}
         for request in self.conversation.requests:
             by_model.setdefault(request.model or "", []).append(request)

@@ -1,4 +1,4 @@
-"""Accepts messages during a run, and delivers them before the next model call.
+"""Takes messages during a run, and delivers them before the next model call.
 
 Copy with: the core.
 
@@ -42,16 +42,16 @@ class Sent(Mark):
 
 @frozen
 class Reminded(Mark):
-    """A reminder was added. `name` is its text, or the name of its function."""
+    """The model was reminded. `name` is the reminder's text, or the name of its function."""
 
     name: str
 
 
 class Reminder(NamedTuple):
-    """A text that the model gets every `n_turns` model calls.
+    """A text that the model gets after every `n_turns` model calls.
 
-    A function (not async) gets the agent and returns the text, or "" to skip the reminder. Its name
-    is in the log, so functions must have different names.
+    Instead of a text, you may pass a function (not async). It gets the agent and returns the text,
+    or "" to skip this time. Give each function its own name, because the log holds it.
     """
 
     n_turns: PositiveInt
@@ -67,9 +67,9 @@ every = Reminder  # every(10, "text"): after every 10 model calls
 
 
 class MessageQueue(Loop):
-    """Steers a run with messages from other code, and with reminders.
+    """Lets other code, and reminders, steer a run.
 
-    reminders: a sequence of `every(n_turns, text)` and `every(n_turns, function)`.
+    reminders: a list of `every(n_turns, text)` or `every(n_turns, function)`.
     """
 
     reminders: Sequence[Reminder] = ()
@@ -78,25 +78,25 @@ class MessageQueue(Loop):
         super().__post_init__()
         names = [reminder.name for reminder in self.reminders]
         if len(names) > len({*names}):
-            raise ValueError(f"reminders need different names in the log: {names}")
-        if self.log:  # a session may contain undelivered messages of a killed process
+            raise ValueError(f"two reminders have the same name in the log: rename one of {names}")
+        if self.log:  # a process that was killed may have left messages in the session
             self._deliver()
 
     def send(self, content: Content, *, hidden: bool = False) -> None:
         """Send a message to the model, in this run or the next one. Call it from any thread.
 
-        hidden: the message comes from the program, not from the user.
+        hidden: whether the message comes from the program and not from the user.
 
         Raises OSError if the session's disk is full. Don't send the message again: it's in the log,
         and will be saved later.
         """
         if not content or str(content).isspace():
-            raise ValueError("empty message: pass text or content parts")
+            raise ValueError("the message is empty: pass text or content parts")
         origin: UserOrigin = "program" if hidden else "sent"
-        with self.log.lock:  # a RunEnd before the message means that nothing else delivers it
+        with self.log.lock:  # if a RunEnd comes before the message, nothing else delivers it
             self.record(Sent(UserMessage(content, origin, token_hex(8))))
             ended = self.conversation.stop_reason or not self.running
-        if ended:  # the run makes no further request that would deliver the message
+        if ended:  # the run sends no more requests, which would deliver the message
             self._deliver()
 
     async def context(self) -> list[Message]:
@@ -115,13 +115,13 @@ class MessageQueue(Loop):
             self._deliver()
 
     def _deliver(self) -> None:
-        """Add the messages in the queue to the conversation."""
-        while message := self._record_next():  # a listener may send additional messages
+        """Move the messages from the queue to the conversation."""
+        while message := self._record_next():  # a listener may send another one meanwhile
             for event in events_of(message):
                 self.emit(event)
 
     def _record_next(self) -> UserMessage | None:
-        """Record the oldest pending message, and return it."""
+        """Record the oldest message in the queue, and return it."""
         with self.log.lock:
             for message in self.fold(Unread).messages:
                 self.record(message)
@@ -130,7 +130,7 @@ class MessageQueue(Loop):
 
 
 class Unread(Fold):
-    """The queued messages that aren't part of the conversation yet."""
+    """The messages in the queue, which aren't part of the conversation yet."""
 
     def __init__(self, log: Records) -> None:
         super().__init__(log)
@@ -148,7 +148,7 @@ class Unread(Fold):
 
 
 class TurnsWithout(Fold):
-    """The number of replies since a reminder, or since the start of the log."""
+    """How many `turns` (replies) there were since a reminder, or since the log began."""
 
     turns = 0
 

@@ -1,4 +1,4 @@
-"""A scripted chat model for offline programs, lessons and tests.
+"""A chat model that answers from a script, for tests, lessons and programs that run offline.
 
 Copy with: the core, common/model_info.py.
 
@@ -35,16 +35,17 @@ Script: TypeAlias = Callable[[Sequence[Message], Sequence[Tool]], "Reply | Await
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
-    """A tool call for a scripted reply. It gets a unique id when the reply is used."""
+    """A tool call for a script. It gets a unique id when the model makes it."""
     return ToolCall("", name, to_json(arguments).decode())
 
 
 class ScriptedModel:
-    """Returns scripted replies in order, or what a function of (messages, tools) returns.
+    """Answers with the replies of a script, in order.
 
-    A reply is a text, a call, a list of calls, an AssistantMessage, or an exception to raise; a
-    function may take the place of any reply. Like a provider, the model raises BadRequest if a
-    request is invalid. `requests` has all requests. `cache_rules` are the simulated provider's.
+    A reply is text, a call, a list of calls, an AssistantMessage, or an exception to raise. A
+    function of (messages, tools) may stand for any reply; alone, it answers every request. Like a
+    provider, the model raises BadRequest if a request is invalid. `requests` lists all requests.
+    `cache_rules` are those of the provider that you simulate.
     """
 
     def __init__(
@@ -107,26 +108,25 @@ def _message(reply: Any, number: int) -> AssistantMessage:
             pass
         case _:
             raise TypeError(
-                f"invalid reply {reply!r:.80}: use text, call(...), a list of calls, or an "
-                "AssistantMessage; pass several replies as separate arguments, such as "
-                "ScriptedModel('Hello.', 'Bye.')"
+                f"a reply must be text, call(...), a list of calls, or an AssistantMessage, not "
+                f"{reply!r:.80}; pass several replies one by one: ScriptedModel('Hello.', 'Bye.')"
             )
     named = [replace(c, id=c.id or f"call_{number}_{i}") for i, c in enumerate(calls)]
     return AssistantMessage(tool_calls=tuple(named))
 
 
 def validate_messages(messages: Sequence[Message]) -> list[str]:
-    """List the errors that a provider would report for these messages: [] if they're valid."""
+    """What a provider would find wrong with these messages, one text each: [] if nothing is."""
     problems = [f"messages[{at}]: {problem}" for at, problem in _find_problems(messages)]
     last = messages[-1] if messages else None
     is_paused = getattr(last, "stop_reason", None) == "pause"  # its model continues it
     if not (is_paused or isinstance(last, UserMessage | ToolMessage)):
-        problems.append("the last message is not from the user or a tool")
+        problems.append("the last message is neither the user's nor a tool's")
     return problems
 
 
 def _find_problems(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
-    """Yield the errors in messages, each with the index of the message."""
+    """Yield what's wrong with messages, each with the message's index."""
     seen = set[str]()
     waiting = list[str]()
     for at, message in enumerate((*messages, None)):
@@ -137,9 +137,9 @@ def _find_problems(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
                 yield at, f"no earlier call expects the result {message.tool_call_id!r} next"
             continue
         if waiting:
-            yield at, f"earlier calls without a result: {', '.join(waiting)}"
+            yield at, f"earlier calls have no result: {', '.join(waiting)}"
         if isinstance(message, SystemMessage) and at:
-            yield at, "a system message that is not the first message"
+            yield at, "a system message must be the first message"
         waiting = []
         if isinstance(message, AssistantMessage):
             waiting = [call.id for call in message.tool_calls]
@@ -148,12 +148,12 @@ def _find_problems(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
 
 
 def _problems_of_reply(reply: AssistantMessage, seen: set[str]) -> Iterator[str]:
-    """Yield the errors in a reply, and add its ids to `seen`, the ids of earlier calls."""
+    """Yield what's wrong with a reply, and add its ids to `seen`, the ids of earlier calls."""
     if not (reply.text.strip() or reply.tool_calls or reply.raw):
-        yield "an assistant message with neither text nor calls"
+        yield "an assistant message has neither text nor calls"
     for call in reply.tool_calls:
         if not call.id or call.id in seen:
-            yield f"call id {call.id!r} is empty or used before"
+            yield f"the call id {call.id!r} is empty, or another call has it"
         seen.add(call.id)
 
 

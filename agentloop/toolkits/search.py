@@ -1,4 +1,4 @@
-"""Tool search: hundreds of tools, of which the model gets only those that it has searched for.
+"""Tool search: you have hundreds of tools, and the model gets those that it searches for.
 
 Copy with: the core.
 
@@ -7,10 +7,9 @@ Copy with: the core.
     agent = MyAgent(llm=..., tools=[read, write], searchable_tools=hundreds)
 
 At first, the model gets `tools` and the tool `search_tools`. What a search finds is offered from
-the next turn on, after the other tools. The log keeps it, so later runs, forks and other processes
-offer it, too. A search that finds something new changes the tools, and with them the prefix that
-the provider has cached, so a ToolsChangedEvent is emitted. It costs less if the model searches for
-several tools at once.
+the next turn on, after the other tools. It's in the log, so later runs, forks and other processes
+offer it, too. A search that finds something new changes the prefix that the provider has cached,
+and a ToolsChangedEvent is emitted. It costs less if the model searches for several tools at once.
 
 Some providers search for tools themselves, and append what they find without changing the prefix.
 With Claude, and with OpenAI's models from GPT-5.4 on, you don't need `ToolSearch`:
@@ -58,9 +57,12 @@ SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequ
 
 
 def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
-    """Return the tools whose names, descriptions and parameters match a query best (Okapi BM25)."""
+    """Rank tools by how well names, descriptions and parameters match a query (Okapi BM25).
+
+    Returns the best five; fewer if the others score less than a third of the best.
+    """
     texts = [word_counts(text_of_tool(tool)) for tool in tools]
-    holders = Counter(chain.from_iterable(texts))  # number of tools that contain a word
+    holders = Counter(chain.from_iterable(texts))  # how many tools have a word
     average = sum(text.total() for text in texts) / (len(texts) or 1)
     scores = [0.0] * len(tools)
     for word in word_counts(query):
@@ -77,13 +79,13 @@ def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
 
 
 def text_of_tool(tool: Tool) -> str:
-    """Return a tool's name, description and parameter names."""
+    """What a search reads of a tool: its name, description and parameter names."""
     return " ".join([tool.name, tool.description, *tool.parameters.get("properties", ())])
 
 
 @lru_cache(4_096)
 def word_counts(text: str) -> Counter[str]:
-    """Count the words of a text in lower case, without a final "s" and without stop words."""
+    """Count the words of a text in lower case. A final "s" doesn't count, nor do stop words."""
     # "createGitHub_issues" -> "creategithub", "issue", "create", "git", "hub", "issue"
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
     matches = TOOL_WORD.findall(f"{text} {parts}".lower())
@@ -92,19 +94,19 @@ def word_counts(text: str) -> Counter[str]:
 
 @frozen
 class ToolFound(Mark):
-    """A search returned the tool with this name, which is offered in all following turns."""
+    """A search has found the tool with this name, which is offered from then on."""
 
     name: str
 
 
 class ToolSearch(Loop):
-    """Offers `search_tools`, and the tools returned by previous searches.
+    """Offers `search_tools`, and what its searches have found.
 
-    searchable_tools: tools that are offered only after a search has found them, unlike `tools`. The
-        description of `search_tools` lists their names, or how these begin if there are too many.
-        A search never finds a tool whose name another tool already has, such as "done".
-    tool_search: a function, async or not, that selects tools for the model's query. The default
-        ranks by keywords; a comparison of embeddings finds more.
+    searchable_tools: tools that the model gets once a search has found them. The description of
+        `search_tools` lists their names, or how the names begin if there are too many. A search
+        never finds a tool if another one that's offered has its name, such as "done".
+    tool_search: a function, `def` or `async def`, that gets the model's query and the tools, and
+        returns those that match. The default compares words; comparing embeddings finds more.
     """
 
     searchable_tools: Sequence[Annotated[Tool, SkipValidation]] = ()
@@ -145,7 +147,7 @@ class ToolSearch(Loop):
         lines = list[str]()
         for match in matches:
             if offered.get(match.name, match) != match:
-                continue  # a mixin offers another tool with the same name
+                continue  # a mixin offers another tool of this name
             self.record(ToolFound(match.name))
             lines.append(f"{match.name}: {match.description}")
         if not lines:
@@ -154,7 +156,7 @@ class ToolSearch(Loop):
 
 
 def list_of_names(names: Sequence[str]) -> str:
-    """Return the names of tools; of many, how they begin, most common first.
+    """List the names of tools; if there are many, how they begin, most common first.
 
     300 names -> "300 tools, whose names begin with: github (60), jira (60), crm (12)"
     """
@@ -169,7 +171,7 @@ def list_of_names(names: Sequence[str]) -> str:
 
 
 class FoundTools(Fold):
-    """The `names` of the tools that searches have returned, without duplicates, in order."""
+    """The `names` of the tools that searches have found, each once, in order."""
 
     names: tuple[str, ...] = ()
 

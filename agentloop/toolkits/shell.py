@@ -6,9 +6,9 @@ Copy with: common/processes.py, tools.py and their imports.
     shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
     agent = Agent(llm=..., tools=shell.tools)
 
-A Shell isn't a security boundary. If you need protection from harmful commands, use an unprivileged
-user account, or select a container with `command`. This module keeps an agent from hanging, from
-filling your memory, and from reading your keys by accident.
+A Shell isn't a security boundary. To protect yourself from harmful commands, run the program as a
+user that may do little, or use `command` to run them in a container. What this module does: a
+command can't hang the agent or fill your memory, and doesn't get your keys by accident.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from ..waiting import call_function, cancel_and_wait, wait_for
 
 HALF = 15_000  # bytes of output that are kept at the beginning, and at the end
 MAX_TIMEOUT = 3600.0
-"""Maximum timeout of a command in seconds."""
+"""The longest timeout that a command may have, in seconds."""
 FIRST_LOOK = 0.2  # seconds in which a background command may fail at once
-MAX_BACKGROUND = 16  # background commands, including ended commands with unread output
+MAX_BACKGROUND = 16  # background commands, and ended ones whose output nobody has read
 PAUSE = 0.02  # seconds between reads of up to 64 KB of a background command's output
-# Colours, movements of the cursor, and titles of the terminal
+# Colours, cursor movements and window titles
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 DRAIN_SECONDS = 2.0  # for reading the rest of the pipe after a command has ended
 
-# The standard input of the shell: a script that contains the command. A watchdog, which isn't a
-# child of the shell, kills the process group when the input ends: when this program closes the
-# input or is killed, also in a container. The final directory is printed between two marks, in one
-# write, and without tracing, because `set -x` may be on. A command that prints its traps doesn't
-# print a mark, because the trap contains "" inside both marks. The braces form a compound command,
-# so that the shell reads the complete script before it redirects its input.
+# The shell reads this script from its standard input. A watchdog, which isn't a child of the shell,
+# kills the process group when the input ends, because this program has closed it or was killed;
+# that also works in a container. The final directory is printed between two marks, in one write;
+# `set +x` keeps a trace out of it. If a command prints its traps, it doesn't print a mark, because
+# the trap has "" inside both. The braces make it one compound command, so that the shell has read
+# all of it before it redirects its input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
@@ -58,7 +58,7 @@ eval {command}
 }}
 """
 
-PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # without ; | & $ ( ) < > and line ends
+PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # no ; | & $ ( ) < > and no line ends
 # The last word decides: MAX_TOKENS, SSH_AUTH_SOCK and POSTGRES_PASSWORD_FILE aren't secrets
 SECRET_NAME = re.compile(
     "(?i)(KEY(_BASE)?|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PW|_PWD|CREDENTIALS?|COOKIE|"
@@ -75,36 +75,36 @@ SECRET_VALUE = re.compile(
 
 
 class Shell:
-    """A shell with a persistent working directory.
+    """A shell that remembers its working directory.
 
     A shell isn't a security boundary: commands can do what you can, with files outside of the
     directory, the network, and (from /proc, on Linux) the environment of the program itself. If
     `command` starts the shell in a container, the container is the boundary.
 
-    root: the initial working directory. If a command changes to a directory outside of `root`, the
-        next command starts where the command started.
-    command: the shell, preceded by the programs that start it, such as ["docker", "exec", "-i",
-        name, "bash"], or bwrap, podman, ssh. Forward standard input to the shell (`-i`): it brings
-        the commands, and its end kills the remaining processes. `root` is then a directory in the
-        container, and `env` is for this command only: use docker exec -e for variables in the
-        container. None selects the bash or sh of this machine.
-    allow: permitted commands; None permits everything. A command of plain words must match a
-        pattern completely (*, ?, [abc]): "pwd", "ls *", "wc *". A command with other characters,
-        such as ; | & $ ( ) < > or a second line, must be listed exactly. Patterns are not a
-        sandbox: a pattern permits whatever the program's options can do. "sort *" (-o) and
-        "git log *" (--output) write any file; "rg *" (--pre), "find *" and "python *" execute any
+    root: where the first command starts. If a command changes to a directory outside of `root`, the
+        next one starts where it started itself.
+    command: the shell, and before it the programs that start it: ["docker", "exec", "-i", name,
+        "bash"], or bwrap, podman, ssh. Pass standard input on to the shell (`-i`): the commands
+        come from there, and when it ends, the remaining processes are killed. `root` is then a
+        directory in the container. `env` only reaches the first program: for variables in the
+        container, use `docker exec -e`. With None, it's the bash or sh of this machine.
+    allow: which commands may run; None allows all. If a command consists of plain words, the whole
+        of it must match a pattern (*, ?, [abc]): "pwd", "ls *", "wc *". If it has any other
+        character, such as ; | & $ ( ) < > or a line end, list it exactly. Patterns aren't a
+        sandbox: a command can do whatever the program's options can. "sort *" (-o) and
+        "git log *" (--output) write any file; "rg *" (--pre), "find *" and "python *" run any
         program. Use * only for programs that can do nothing but read and print.
-    env: additional environment variables. Commands also get this program's variables, except those
-        that are probably secrets: see `withheld`.
-    pass_env: the names (*, ?, [abc]) of variables that commands get although they're probably
-        secrets, such as ["DATABASE_URL", "AWS_*"]. ["*"] passes all variables.
-    on_output: called with each piece of output at once, in a thread, as the command prints it. It
-        isn't called for background commands.
+    env: more environment variables. Commands also get this program's variables, except those that
+        look like secrets: see `withheld`.
+    pass_env: names (*, ?, [abc]) of variables that commands get although they look like secrets,
+        such as ["DATABASE_URL", "AWS_*"]. ["*"] passes all of them.
+    on_output: a function that gets each piece of output as soon as the command prints it, in a
+        thread. It isn't called for background commands.
 
-    The model reads output as a terminal shows it in the end: see `as_displayed`. Give agents that
-    work at the same time a Shell each, because a Shell stores its working directory. Background
-    commands end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and after an hour.
-    If this program is killed, the processes of its commands are killed, too.
+    The model reads output as a terminal shows it in the end: see `as_displayed`. If several agents
+    work at the same time, give each its own Shell, because a Shell remembers where it is.
+    Background commands end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and
+    after an hour. If this program is killed, so are the processes of its commands.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Shell:
     ) -> None:
         for name, value in {"allow": allow, "command": command, "pass_env": pass_env}.items():
             if isinstance(value, str):
-                raise TypeError(f"{name}= takes a list, such as [{value!r}]")
+                raise TypeError(f"{name} must be a list, such as [{value!r}]")
         self.root = Path("/", root)
         if not command:
             self.root = Path(root).resolve()
-            os.listdir(self.root)  # fails early if the root is not a directory
+            os.listdir(self.root)  # fails here and not later if it isn't a directory
         self.cwd = self.root
         self.command = command
         self.allow = allow
@@ -135,12 +135,12 @@ class Shell:
 
     @property
     def tools(self) -> list[Tool]:
-        """All tools of this shell. `tools=[shell.bash]` offers only the main one."""
+        """The three tools. To offer only the main one, write `tools=[shell.bash]`."""
         return [self.bash, self.bash_output, self.bash_kill]
 
     @property
     def withheld(self) -> list[str]:
-        """The names of this program's variables that commands don't get, as probable secrets."""
+        """Names of this program's variables that commands don't get, as they look like secrets."""
         return sorted(os.environ.keys() - self._environment())
 
     @tool(parallel=False)
@@ -214,9 +214,9 @@ class Shell:
             task.cancel()
 
     def move_to_background(self) -> bool:
-        """Move the running command to the background. Its call returns with an id.
+        """Move the running command to the background: its call returns with an id.
 
-        Return False if no command runs, or `MAX_BACKGROUND` commands are in the background.
+        Returns False if no command is running, or if 16 are in the background already.
         """
         if not self._moved or self._moved.done() or self._is_full:
             return False
@@ -225,18 +225,19 @@ class Shell:
 
     @property
     def _is_full(self) -> bool:
-        """Whether no more commands may run in the background."""
         return len(self.background) >= MAX_BACKGROUND
 
     def _change_folder(self, folder: Path) -> str:
-        """Start the next command in a folder. Return a note if the folder is outside `root`."""
+        """Start the next command in a folder, or say why not: it's outside of `root`."""
         if not folder.is_relative_to(self.root):
             return f"\n[The next command starts in {self.cwd} again, not in {folder}.]"
         self.cwd = folder
         return ""
 
     async def _is_moved(self, task: asyncio.Task[int | None], timeout: float) -> bool:
-        """Wait until a command ends, or kill it. Return True if it moved to the background."""
+        """Wait until a command ends, and kill it when its time is over. True if it was moved to the
+        background meanwhile.
+        """
         moved = self._moved = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait([task, moved], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -247,17 +248,17 @@ class Shell:
         return moved.done()
 
     def _find(self, id: str) -> Running:
-        """Return a background command. Raises ToolError if the id is unknown."""
+        """Find a background command. Raises ToolError if there's none with this id."""
         if id not in self.background:
             raise ToolError(
-                f"Unknown id {id!r:.80}: not a background command, or its end was already returned."
+                f"There is no background command {id!r:.80}, or you have read its end already."
             )
         return self.background[id]
 
     def check(self, command: str) -> None:
-        """Raise ToolError unless the patterns permit a command."""
+        """Raise ToolError unless `allow` allows the command."""
         if "\0" in command:
-            raise ToolError("Not run: the command contains a NUL, which a shell would omit.")
+            raise ToolError("Not run: the command contains a NUL, which a shell would leave out.")
         if self.allow is None or command in self.allow:
             return
         if PLAIN_COMMAND.fullmatch(command):
@@ -271,7 +272,7 @@ class Shell:
     async def _run(self, command: str, output: Output) -> int | None:
         """Run a command, and kill what it leaves running.
 
-        Return its exit code, or None after MAX_TIMEOUT.
+        Returns its exit code; None if it wasn't finished after MAX_TIMEOUT.
         """
         reading_end, writing_end = os.pipe()
         reading = asyncio.ensure_future(call_function(output.read, reading_end))
@@ -289,17 +290,16 @@ class Shell:
         except TimeoutError:
             pass  # `code` remains None
         except (OSError, ValueError) as error:
-            raise ToolError(f"The command cannot be started: {error}") from error
+            raise ToolError(f"The command can't be started: {error}") from error
         finally:
             if process:
                 kill_group(process.pid)
             with suppress(OSError), open(writing_end, "wb") as pipe:
-                pipe.write(2 * output.mark)  # the end, without a directory between the marks
+                pipe.write(2 * output.mark)  # the end: two marks, and no directory between them
             await wait_for(reading, DRAIN_SECONDS, grace=0)
         return code
 
     def _environment(self) -> dict[str, str]:
-        """Return the variables of a command."""
         passed = dict[str, str]()
         for name, value in os.environ.items():
             named = any(fnmatchcase(name, pattern) for pattern in self.pass_env)
@@ -321,16 +321,16 @@ class Shell:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable probably contains a secret. The path of an existing file is no secret."""
+    """Whether a variable looks like a secret. The path of an existing file doesn't."""
     if os.path.isabs(value) and os.path.exists(value):
         return False
     return bool(SECRET_NAME.search(name) or SECRET_VALUE.search(value))
 
 
 class Output:
-    """The output of a command, without its middle if it's long.
+    """The output of a command. If it's long, the middle is left out.
 
-    mark: stands before and after the final working directory in the output.
+    mark: comes before and after the final working directory in the output.
     folder: the final working directory, or "" if the command was killed.
     """
 
@@ -340,11 +340,11 @@ class Output:
         self.mark = f":{secrets.token_hex(16)}".encode()
         self.folder = ""
         self.data = bytearray()
-        self.left_out = 0  # bytes omitted from the middle of the data
-        self.lock = Lock()  # for data and left_out, used by the reading thread and by `take`
+        self.left_out = 0  # bytes that are missing in the middle of the data
+        self.lock = Lock()  # for `data` and `left_out`: a thread reads while `take` is called
 
     def read(self, pipe: int) -> None:
-        """Read a pipe until two marks in a row: an escaped process may keep the pipe open."""
+        """Read a pipe until two marks in a row. A process that escaped may keep the pipe open."""
         ended = False
         with open(pipe, "rb", buffering=0) as stream:
             while not ended:
@@ -365,7 +365,7 @@ class Output:
                         self.left_out += too_many
 
     def take(self) -> str:
-        """Return the output since the last call."""
+        """Take the output since the last call."""
         note = b""
         with self.lock:
             if self.left_out:
@@ -377,7 +377,7 @@ class Output:
 
 
 def as_displayed(text: str) -> str:
-    """Return output as a terminal shows it in the end: of a progress bar, only the last state.
+    """Turn output into what a terminal shows in the end: of a progress bar, only its last state.
 
     Colours are left out, and backspaces delete.
     """
@@ -386,7 +386,7 @@ def as_displayed(text: str) -> str:
 
 
 def _last_state(line: str) -> str:
-    """Return the text after the last return of the cursor to the start of the line."""
+    """What's left of a line after carriage returns and backspaces."""
     line = line.rstrip("\r").rpartition("\r")[2]
     if "\b" not in line:
         return line
@@ -412,9 +412,9 @@ def describe_end(code: int | None, seconds: float) -> str:
 
 
 def _feed(process: subprocess.Popen[bytes], script: bytes) -> int:
-    """Send the script to a shell, wait until it ends, and return its exit code."""
+    """Send the script to a shell, and wait until it ends. Returns its exit code."""
     with process:  # closes the standard input at the end
         if process.stdin:
-            with suppress(OSError):  # the shell may end without reading
+            with suppress(OSError):  # the shell may end before it has read anything
                 process.stdin.write(script)
         return process.wait()

@@ -1158,7 +1158,7 @@ def test_answer_rejects_a_call_that_awaits_approval():
     assert agent.pending == (), "no approval was requested"
     agent.record(Ask("1"))
     assert agent.pending == (agent.waiting_call("1").call,)
-    with pytest.raises(ValueError, match="requires approval"):
+    with pytest.raises(ValueError, match="needs approval"):
         agent.answer("1", "no")
 
 

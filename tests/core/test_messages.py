@@ -228,7 +228,7 @@ def test_usages_are_added_and_total_tokens_count_no_token_twice():
 def test_errors_for_invalid_parts_list_the_required_arguments(wrong):
     with pytest.raises(ValueError, match="url=.*data=.*media_type="):
         FilePart(**wrong)
-    with pytest.raises(TypeError, match="content .*TextPart"):
+    with pytest.raises(TypeError, match="content .*ImagePart"):
         UserMessage([{"type": "text"}])
 
 
@@ -400,7 +400,7 @@ def held_by_a_reply(made):
         (lambda: Usage(2.5), "Usage: input_tokens must be int, not 2.5"),
         (lambda: Usage(output_tokens=True), "output_tokens must be int"),
         (lambda: ToolCall(7, "add"), "ToolCall: id must be str"),
-        (lambda: AssistantMessage(tool_calls=[{"id": "1"}]), "ToolCall objects"),
+        (lambda: AssistantMessage(tool_calls=[{"id": "1"}]), "must be a ToolCall"),
         (lambda: AssistantMessage(seconds="fast"), r"seconds must be float \| None"),
         (lambda: UserMessage("x", "me"), "origin must be Literal"),
     ],

@@ -191,8 +191,8 @@ def unknown(sql: str, db: threading.Thread) -> None: ...
         (collected, "tool 'collected': parameter 'rest' is variadic positional"),
         (named, "tool 'named': parameter 'rest' is variadic keyword"),
         (positional, "tool 'positional': parameter 'x' is positional-only"),
-        (generator, "tool 'generator' is a generator function; return a list"),
-        (async_generator, "tool 'async_generator' is a generator function; return a list"),
+        (generator, "tool 'generator' must not be a generator function: return a list"),
+        (async_generator, "tool 'async_generator' must not be a generator function: return a list"),
         (unknown, r"tool 'unknown': .* Inject it with Depends.*Thread"),
     ],
 )

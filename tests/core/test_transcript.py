@@ -255,11 +255,11 @@ def test_validate_messages_reports_messages_that_providers_reject():
     problems = "\n".join(validate_messages(bad))
     for words in (
         "neither text nor calls",
-        "calls without a result",
+        "calls have no result",
         "no earlier call expects the result",
     ):
         assert words in problems
-    for words in ("not the first message", "empty or used before", "not from the user or a tool"):
+    for words in ("must be the first message", "another call has it", "nor a tool"):
         assert words in problems
 
 

@@ -266,8 +266,8 @@ class TestApproval(test_loop.TestLoop):
         [first] = (await agent.run("go")).pending
         for call_id, verdict, problem in [
             ("other", "allow", "unknown call 'other'"),
-            (first.id, "yes", f"invalid verdict 'yes' for call {first.id!r}"),
-            (first.id, True, f"invalid verdict True for call {first.id!r}"),
+            (first.id, "yes", "not 'yes'"),
+            (first.id, True, "not True"),
         ]:
             with pytest.raises(ValueError, match=re.escape(problem)):
                 agent.decide(call_id, verdict)

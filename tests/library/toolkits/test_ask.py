@@ -165,14 +165,14 @@ async def test_pending_approvals_are_decided_and_pending_questions_are_answered(
     agent, ran = asking_agent([call("sign", paper="p"), ASK, call("look", at="a")], "ok", kind=kind)
     first, last = (await agent.run("go")).pending
     assert agent.pending == (first, last)
-    with pytest.raises(ValueError, match=f"{first.id!r} requires approval"):
+    with pytest.raises(ValueError, match=f"{first.id!r} needs approval"):
         agent.answer(first.id, "signed")
     agent.decide(first.id, "allow")
     agent.decide(last.id, "allow")
     assert agent.pending == (), "the external calls have not been reached"
     assert (await agent.run()).stop_reason == "needs_answer"
     paper, question = agent.pending
-    with pytest.raises(ValueError, match=f"{question.id!r} does not require approval"):
+    with pytest.raises(ValueError, match=f"{question.id!r} needs no approval"):
         agent.decide(question.id, "allow")
     agent.answer(paper.id, "signed")
     assert agent.pending == (question,)

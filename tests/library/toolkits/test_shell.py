@@ -313,7 +313,7 @@ class TestShell:
         assert "plain words" in await error_of(sh.bash("echo a | wc -l"))
 
     def test_the_suggested_patterns_do_not_allow_programs_that_write_or_execute(self, tmp_path):
-        advice, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are not a sandbox")
+        advice, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns aren't a sandbox")
         suggested = re.findall('"([^"]+)"', advice)
         assert {"ls *", "pwd"} < {*suggested}
         for program in ("rg", "sort", "git log", "find", "python"):
@@ -334,7 +334,7 @@ class TestShell:
         assert (await sh.bash(long)).split("\n")[-1] == "a'b $HOME {} %s"
         assert (await sh.bash(long)).split()[0] == "300001"
         assert "NUL" in await error_of(sh.bash("touch\0 ran"))
-        assert "cannot be started" in await error_of(sh.bash("echo \ud800"))
+        assert "can't be started" in await error_of(sh.bash("echo \ud800"))
         assert os.listdir(sh.root) == []
 
     async def test_a_command_that_prints_its_own_wrapper_ends_normally(self, sh, program):
@@ -439,7 +439,7 @@ class TestBackground:
         assert await agent.query("go") == "done"
         results = [m.text for m in agent.messages if type(m).__name__ == "ToolMessage"]
         assert results[1:3] == ["stop", "stopped\n[It has ended.]"]
-        assert "its end was already returned" in results[3]
+        assert "read its end already" in results[3]
 
     async def test_new_output_is_returned_once_and_the_end_with_the_exit_code(self, sh):
         id = await start(
@@ -451,21 +451,21 @@ class TestBackground:
         assert await sh.bash_output(id) == "[Nothing new.]\n[It is still running.]"
         assert await sh.bash("touch go; pwd") == str(sh.root), "other commands run concurrently"
         assert await sh.bash_output(id, wait=60) == "two\n[Exit code 3.]"
-        assert "its end was already returned" in await error_of(sh.bash_output(id))
+        assert "read its end already" in await error_of(sh.bash_output(id))
 
     async def test_an_immediate_failure_is_returned_at_once(self, sh, monkeypatch):
         monkeypatch.setattr(module, "FIRST_LOOK", 60)
         text = await sh.bash("echo port in use; exit 1", background=True)
         assert text.endswith(".\nport in use\n[Exit code 1.]")
         broken = Shell(sh.root, command=["no-such-program"])
-        assert "cannot be started" in await error_of(broken.bash("ls", background=True))
+        assert "can't be started" in await error_of(broken.bash("ls", background=True))
 
     async def test_a_background_command_is_killed_with_its_child_processes(self, sh):
         id = await start(sh, f"trap '' TERM; ({HANG}) & wait")
         pid = int(await pid_in(sh))
         assert await sh.bash_kill(id) == "[Nothing new.]\n[Killed.]"
         assert await has_ended(pid)
-        assert "its end was already returned" in await error_of(sh.bash_kill(id))
+        assert "read its end already" in await error_of(sh.bash_kill(id))
 
     async def test_the_output_of_a_background_command_is_bounded(self, sh):
         id = await start(
@@ -535,7 +535,7 @@ class TestElsewhere:
 
     async def test_an_unavailable_environment_is_an_error_returned_to_the_model(self, tmp_path):
         missing = Shell(tmp_path, command=["no-such-program", "bash"])
-        assert "cannot be started" in await error_of(missing.bash("ls"))
+        assert "can't be started" in await error_of(missing.bash("ls"))
         stopped = Shell(tmp_path, command=["sh", "-c", "echo no such container >&2; exit 1"])
         assert await stopped.bash("ls") == "no such container\n[Exit code 1.]"
 
