@@ -6,7 +6,8 @@ the query and the key in a header.
 
 `server_window` asks a server for the context window of a model. It's a start option of self-hosted
 servers, whatever the model's maximum is, and Ollama truncates longer requests silently. Ollama
-reports the window of loaded models only: send a request first. OpenAI doesn't report it.
+reports the window of loaded models only, and the first request loads them: ask after it. OpenAI
+doesn't report the window.
 
 `dump_to` saves the bodies of requests and responses to files, to see what was really sent, document
 a bug of the server, or record a stream for a test. The model masks its API key in them, and only
@@ -23,7 +24,7 @@ GROQ_API_KEY and so on.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,7 +58,7 @@ class AzureOpenAI(ChatOpenAI):
 
     api_version: str = "2024-10-21"
 
-    key_variables: ClassVar[Sequence[str]] = ("AZURE_OPENAI_API_KEY",)
+    key_variables = ("AZURE_OPENAI_API_KEY",)
     url_variable: ClassVar[str] = "AZURE_OPENAI_ENDPOINT"
     default_url: ClassVar[str] = ""  # every resource has its own address
 
@@ -93,12 +94,13 @@ NAMES = (
 
 
 def read_window(data: Any, model: str) -> int | None:
-    """Return a model's window from the server's list of models, or the window of the only model."""
+    """Return a model's window from a list of models, or from the properties of the only model."""
     models = data
     if isinstance(data, dict):
-        models = data.get("data") or data.get("models") or [data]
+        models = data.get("data") or data.get("models", [data | {"id": model}])
     for info in models:
-        if model in (info.get("id", model), info.get("name"), info.get("model")):
+        names = {info.get("id"), info.get("name"), info.get("model")}
+        if names & {model, f"{model}:latest"}:  # Ollama adds the tag
             settings = info.get("default_generation_settings") or {}
             for name in NAMES:
                 if info.get(name) or settings.get(name):
@@ -148,11 +150,12 @@ async def main(
     client = httpx.AsyncClient(transport=transport) if transport else None
     with TemporaryDirectory() as folder:
         async with chat_model(provider, model, client=client, dump=dump_to(folder)) as llm:
-            url, headers = llm.base_url, llm.headers()
+            agent = Agent(llm=llm)
+            print(await agent.query(question))
+            url, headers = llm.base_url or "", llm.headers()
             window = await server_window(url, model, headers, transport=transport)
             print("the window is", window)
-            config = CompactionConfig(context_window=window)
-            print(await Agent(llm=llm, compaction=config).query(question))
+            agent.compaction = CompactionConfig(context_window=window)
         for path in sorted(Path(folder).iterdir()):
             print(path.name, path.read_text(encoding="utf-8"))
 
@@ -169,6 +172,7 @@ def ollama(request: httpx.Request) -> httpx.Response:
 
 if __name__ == "__main__":
     if len(sys.argv) == 4:
-        asyncio.run(main(*sys.argv[1:4]))
+        _, provider, model, question = sys.argv
+        asyncio.run(main(provider, model, question))
     else:
         asyncio.run(main("ollama", "qwen3:8b", "Hi", transport=httpx.MockTransport(ollama)))

@@ -44,6 +44,17 @@ SERVERS = {  # by path; other paths return 404
         },
         4096,
     ),
+    "ollama, whose other models have no id either": (
+        {
+            "/api/ps": {
+                "models": [
+                    {"name": "other", "context_length": 9},
+                    {"name": "m:latest", "context_length": 4096},
+                ]
+            }
+        },
+        4096,
+    ),
     "ollama, not loaded": (
         {"/v1/models": {"data": [{"id": "m"}]}, "/api/ps": {"models": []}},
         None,
@@ -64,6 +75,19 @@ async def test_the_context_window_is_read_from_each_server(name):
     headers = {"authorization": "Bearer k"}
     transport = httpx.MockTransport(answer)
     assert await recipe.server_window(URL, "m", headers, transport=transport) == window
+
+
+async def test_the_window_is_requested_after_the_request_that_loads_the_model(capsys):
+    loaded = []
+
+    def ollama(request):
+        if request.url.path == "/v1/chat/completions":
+            loaded.append({"name": "m", "context_length": 4096})
+            return httpx.Response(200, json={"choices": [{"message": {"content": "hello"}}]})
+        return httpx.Response(200, json={"models": loaded})
+
+    await recipe.main("ollama", "m", "Hi", httpx.MockTransport(ollama))
+    assert "window is 4096" in capsys.readouterr().out
 
 
 async def test_an_unreachable_server_has_an_unknown_context_window():

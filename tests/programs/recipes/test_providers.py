@@ -64,7 +64,7 @@ async def test_the_recipe_answers_a_question(recipe, monkeypatch, capsys):
     async with OpenAIDouble(["It scatters."]) as server:
         monkeypatch.setitem(recipe.BASE_URLS, "ollama", server.base_url)
         await recipe.main("ollama", "qwen3", "Why is the sky blue?")
-    assert "\nIt scatters.\n" in capsys.readouterr().out
+    assert "It scatters.\n" in capsys.readouterr().out
 
 
 # ---- many agents: limited concurrency and tokens per minute

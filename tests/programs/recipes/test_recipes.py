@@ -90,7 +90,7 @@ partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 offload: Step 700 failed.\n | Start and end of a result | [Characters 9,000 to 10,000 | True
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
 own_entry: Ticket 7 is closed: | Thank you! | closed: [7] in a log of
-other_servers: the window is 4096 | hello | 0001-request.json {" | 0001-response.json {"choices"
+other_servers: hello | the window is 4096 | 0001-request.json {" | 0001-response.json {"choices"
 record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
 prune_by_kind: a [... of 2,107 characters] | tabs. This was | moved to found.txt, according
 reminders: Files changed: plan.txt. | colour is green. | 3 turns left | Complete them, | Left: n
