@@ -30,9 +30,9 @@ class Executor(AgentExecutor):
         self.open = dict[str, Agent]()  # by task id, while a task awaits input
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        task_id, text = context.task_id, context.get_user_input()
-        task = TaskUpdater(event_queue, task_id, context.context_id)
-        if not context.current_task:
+        task_id, text = str(context.task_id), context.get_user_input()
+        task = TaskUpdater(event_queue, task_id, str(context.context_id))
+        if context.message and not context.current_task:
             await event_queue.enqueue_event(helpers.new_task_from_user_message(context.message))
         agent = self.open.pop(task_id, None) or self.template.fork()
         prompt = None if agent.pending else text
@@ -52,8 +52,9 @@ class Executor(AgentExecutor):
             await task.complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        self.open.pop(context.task_id, None)  # a running `execute` was cancelled before
-        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+        task_id = str(context.task_id)
+        self.open.pop(task_id, None)  # a running `execute` was cancelled before
+        await TaskUpdater(event_queue, task_id, str(context.context_id)).cancel()
 
 
 @tool("Pay an amount")

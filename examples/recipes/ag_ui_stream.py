@@ -51,7 +51,7 @@ def asks_approval(agent: Agent, waiting: ToolCall) -> bool:
 
 def interrupt(agent: Agent, waiting: ToolCall) -> dict[str, object]:
     """Describe a pending call. Source: https://docs.ag-ui.com/concepts/interrupts"""
-    data = {"id": waiting.id, "toolCallId": waiting.id.split("/")[0]}
+    data: dict[str, object] = {"id": waiting.id, "toolCallId": waiting.id.split("/")[0]}
     if asks_approval(agent, waiting):
         message = f"{waiting.name}({waiting.arguments})"
         return data | {"reason": "needs_approval", "message": message, "responseSchema": REVIEW}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agentloop import (
     Agent,
@@ -54,7 +55,8 @@ class CacheMonitor(Loop):
     async def call_model(self, request: Request) -> AssistantMessage:
         model = (request.model or self.llm).model
         before, sizes = self._sent.get(model, (Request(()), []))
-        self.emit(compare(request, before, sizes))
+        event: Any = compare(request, before, sizes)  # not one of the events of `Event`
+        self.emit(event)
         self._sent[model] = request, sizes
         return await super().call_model(request)
 

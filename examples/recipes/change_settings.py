@@ -11,11 +11,11 @@ session saves records, not settings: models, tools and functions are code. So th
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from agentloop import (
     Agent,
@@ -46,7 +46,7 @@ def settings(agent: Loop, **temporary: Any) -> Iterator[None]:
     cls = type(agent)
     usual = settings_of(agent)
     checked = check_settings(cls, usual | temporary)
-    by_name(checked["tools"])
+    by_name(cast(Iterable[object], checked["tools"]))
     try:
         for name in temporary:
             setattr(agent, name, checked[name])

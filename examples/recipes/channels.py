@@ -105,7 +105,7 @@ class Entries(Fold):
 
 def subclasses(cls: type) -> list[type]:
     """Return the subclasses of a class, and theirs."""
-    found = cls.__subclasses__()
+    found: list[type] = cls.__subclasses__()
     return [*found, *(each for sub in found for each in subclasses(sub))]
 
 

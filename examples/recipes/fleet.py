@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSClient
+from dbos import DBOS, DBOSClient, WorkflowHandle
 from pydantic_core import to_json
 from sqlalchemy.exc import OperationalError
 
@@ -218,7 +218,7 @@ def demo() -> None:
     client = DBOSClient(system_database_url=URL)
     name = f"small-{uuid4()}"  # fleet_api.py filters runs by this prefix, the model
     queued: Any = {"queue_name": "small", "workflow_name": "answer", "workflow_id": name}
-    run = client.enqueue(queued, "small", "A1")
+    run: WorkflowHandle[str] = client.enqueue(queued, "small", "A1")
     for entry in client.read_stream(name, "events"):
         for event, data in entry:
             print(event, data)

@@ -347,4 +347,4 @@ def up(database: str, names: tuple[str, ...] = ("a", "b")) -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):  # Ctrl-C, after an orderly shutdown
-        up(*sys.argv[1:2] or ["sqlite"])
+        up(sys.argv[1] if sys.argv[1:] else "sqlite")

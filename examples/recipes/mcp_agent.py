@@ -15,7 +15,8 @@ from mcp import Client, StdioServerParameters, stdio_client, types
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
-from agentloop import Agent, Loop, ScriptedModel, ToolCall, call, tool
+from agentloop import Agent, ScriptedModel, ToolCall, call, tool
+from agentloop.common.decides import Decides
 from agentloop.mixins.approval import Approval
 
 
@@ -26,7 +27,7 @@ def question(waiting: ToolCall) -> types.ElicitRequestFormParams:
     return types.ElicitRequestFormParams(message=message, requested_schema=form)
 
 
-def answer(agent: Loop, call_id: str, reply: Any) -> None:
+def answer(agent: Decides, call_id: str, reply: Any) -> None:
     text = str(reply.content["text"]) if reply.content else "The user declined."
     awaits = agent.conversation.states[call_id].awaits
     if awaits and awaits.stop_reason == "needs_approval":
@@ -35,8 +36,8 @@ def answer(agent: Loop, call_id: str, reply: Any) -> None:
         agent.answer(call_id, text)
 
 
-def server_of(template: Agent, name: str, description: str) -> MCPServer:
-    server, open_runs = MCPServer(name), dict[str, Agent]()
+def server_of(template: Decides, name: str, description: str) -> MCPServer:
+    server, open_runs = MCPServer(name), dict[str, Decides]()
 
     @server.tool(description=description)
     async def ask(prompt: str, ctx: Context[Any]) -> str | types.InputRequiredResult:
@@ -44,7 +45,7 @@ def server_of(template: Agent, name: str, description: str) -> MCPServer:
         for call_id, reply in (ctx.input_responses or {}).items():
             answer(agent, call_id, reply)
         result = await agent.run(None if ctx.request_state else prompt)
-        while result.pending and ctx.protocol_version < "2026-07-28":
+        while result.pending and (ctx.protocol_version or "") < "2026-07-28":
             for waiting in result.pending:
                 asked = question(waiting).message, question(waiting).requested_schema
                 reply = await ctx.session.elicit_form(*asked, ctx.request_id)
@@ -53,7 +54,9 @@ def server_of(template: Agent, name: str, description: str) -> MCPServer:
         if not result.pending:
             return result.text
         open_runs[key := token_hex()] = agent
-        asks = {each.id: types.ElicitRequest(params=question(each)) for each in result.pending}
+        asks: dict[str, Any] = {
+            each.id: types.ElicitRequest(params=question(each)) for each in result.pending
+        }
         return types.InputRequiredResult(input_requests=asks, request_state=key)
 
     return server
@@ -79,7 +82,8 @@ async def main() -> None:
     this = stdio_client(StdioServerParameters(command=sys.executable, args=[__file__, "serve"]))
     async with Client(this, elicitation_callback=on_question) as client:
         result = await client.call_tool("ask", {"prompt": "Pay the bill."})
-        print(result.content[0].text)
+        [block] = result.content
+        print(isinstance(block, types.TextContent) and block.text)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def server_of(tools: Sequence[Tool], name: str = "agentloop") -> server.MCPServe
             content = to_content(await wait_for(work, tool.timeout, grace=1), MAX_RESULT)
             blocks: list[Any] = [types.TextContent(text=text_of(content) or "(no text)")]
             for part in content:
-                if isinstance(part, ImagePart) and part.data:
+                if isinstance(part, ImagePart) and part.data and part.media_type:
                     data = b64encode(part.data).decode()
                     blocks.append(types.ImageContent(data=data, mime_type=part.media_type))
             return types.CallToolResult(content=blocks)

@@ -114,8 +114,9 @@ if __name__ == "__main__":
     ]
     steps += [call("read", path="lost.txt"), call("write", path="c.txt", text="a line, " * 200)]
     steps += [call("read", path="a.txt"), call("read", path="d.txt"), call("read", path="e.txt")]
-    agent = PruneByKind(llm=ScriptedModel(*steps, "Done."), tools=[read, write, decide])
+    llm = ScriptedModel(*steps, "Done.")
+    agent = PruneByKind(llm=llm, tools=[read, write, decide])
     agent.run_sync("Tidy up the files.")
-    for message in agent.llm.requests[-1].messages:
+    for message in llm.requests[-1].messages:
         calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
         print(type(message).__name__, message.text[:90], *(c.arguments[:120] for c in calls))

@@ -120,18 +120,22 @@ async def run_again(
     log = read_log(copy)
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
     states = Conversation(log).catch_up().states.values()
-    ran = [state for state in states if state.start and state.status in ("completed", "failed")]
-    ran = [state for state in ran if not state.call.parent_id]  # tools make their own calls again
-    for state in ran:
+    ran = [
+        (state.call, state.result)
+        for state in states
+        if state.start and state.result and state.status in ("completed", "failed")
+    ]
+    ran = [each for each in ran if not each[0].parent_id]  # tools make their own calls again
+    for made, before in ran:
         # run() without a prompt executes the open calls of the log
         agent.record(Reset())
         agent.record(UserMessage("Go on."))
-        agent.record(AssistantMessage(tool_calls=(state.call,)))
+        agent.record(AssistantMessage(tool_calls=(made,)))
         await agent.run()
         [result] = (record for record in agent.log if isinstance(record, ToolMessage))
-        recorded, now = lines_of(state.result, ignore), lines_of(result, ignore)
+        recorded, now = lines_of(before, ignore), lines_of(result, ignore)
         if recorded != now:
-            problem = f"{state.call.name} returned another result than in {session.name}"
+            problem = f"{made.name} returned another result than in {session.name}"
             diff = unified_diff(recorded, now, "recorded", "now", lineterm="", n=2)
             raise ReplayMismatch("\n".join([problem, *diff]))
     return len(ran)

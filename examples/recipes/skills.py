@@ -24,6 +24,7 @@ from agentloop import (
     tool,
 )
 from agentloop.arguments import parse_arguments
+from agentloop.models.scripted import Reply
 from agentloop.toolkits.skills import Skill, Skills, discover_skills
 from agentloop.transcript import Fold, Records
 
@@ -114,7 +115,7 @@ class Butler(StrictSkills, Agent):
 
 
 if __name__ == "__main__":
-    script = [
+    script: list[Reply] = [
         call("skill", name="brew-tea"),
         call("skill", name="brew-tea", path="temperatures.md"),
         [call("kettle", degrees=70), call("door")],

@@ -33,7 +33,7 @@ from agentloop import (
     tool,
 )
 from agentloop.depends import Overrides
-from agentloop.events import SubAgentEvent
+from agentloop.events import SubAgentEvent, ToolCallEvent
 from agentloop.messages import JSON
 from agentloop.toolkits.skills import read_folder
 from agentloop.toolkits.subagent import as_tool, run_sub_agent
@@ -139,7 +139,7 @@ def summarize(messages: Sequence[Message], tools: object) -> AssistantMessage:
 
 def show(event: object) -> None:
     """Print the calls of sub-agents."""
-    if isinstance(event, SubAgentEvent) and hasattr(event.event, "args"):
+    if isinstance(event, SubAgentEvent) and isinstance(event.event, ToolCallEvent):
         print(f"{event.agent}: {event.event.tool}({event.event.args})")
 
 
