@@ -498,7 +498,7 @@ class HTTPModel(Advised, ABC):
         shown = self._hide(" ".join(text.split()))[:500]
         # the clients of OpenAI and Anthropic obey this header
         should_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
-        if re.search(QUOTA_ERRORS, shown):
+        if re.search(QUOTA_ERRORS, shown) or _is_page(response):
             should_retry = False
         return error_class(error_code or response.status_code, text)(
             f"{self!r}: {response.status_code}: {shown}{self._advise(response, text)}",

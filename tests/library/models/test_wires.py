@@ -671,12 +671,12 @@ ENDPOINTS = {
 PAGE = answer("<!doctype html><h1>Welcome</h1>", kind="text/html; charset=utf-8")
 
 
-async def test_a_web_page_as_a_reply_is_named_with_the_requested_address(wire, streaming):
+async def test_a_web_page_as_a_reply_is_named_at_once_with_the_requested_address(wire, streaming):
     async with FaultServer(*[[send(PAGE), fin()]] * 2) as server:
         url = server.url.replace("//", "//me:secret@")
-        llm = wire.model(url, model="m", max_retries=0)
         with pytest.raises(BadResponse, match="web page") as caught:
-            await ask(llm, streaming)
+            await ask(wire.model(url, model="m"), streaming)
+        assert len(server.requests) == 1
     said = str(caught.value)
     assert server.url.removesuffix("/v1") + ENDPOINTS[wire.name] in said
     assert "base_url" in said
@@ -856,7 +856,7 @@ async def test_a_cancelled_request_leaves_the_model_usable(wire, streaming):
     [
         (b"", "application/json"),
         (b'{"choices": [{"mess', "application/json"),
-        (b"<html><h1>Sign in</h1>" + b"x" * 9999, "text/html"),
+        (b"<html><h1>Sign in</h1>" + b"x" * 9999, "text/plain"),
         (b"[]", "application/json"),
         (b"null", "application/json"),
         (b"{}", "application/json"),
@@ -1036,6 +1036,19 @@ def test_extra_is_merged_with_the_fields_of_the_request(wire, settings, extra, p
     [(name, value)] = extra.items()
     assert value.items() <= body[name].items()
     assert body[place[0]][place[1]]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"service_tier": "flex"},
+        {"speed": "fast"},
+        {"fallbacks": [{"model": "claude-opus-4-8"}]},
+    ],
+)
+def test_a_field_without_a_setting_reaches_the_provider_by_extra(wire, extra):
+    body = json.loads(wire.model("http://x", extra=extra).request_body(HI))
+    assert extra.items() <= body.items()
 
 
 def test_the_generation_config_is_merged_with_the_settings():
