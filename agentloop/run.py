@@ -30,6 +30,7 @@ from .messages import (
 )
 from .tools import Tool
 from .transcript import (
+    CallState,
     Conversation,
     Record,
     RunEnd,
@@ -148,7 +149,7 @@ class Run:
         if prompt is None:
             return
         for state in self.agent.conversation.open_calls:
-            record(placeholder_result(state))
+            record(record_of(state.call, placeholder_result(state)))
         message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
         if self.agent.messages[-1:] != (message,):  # there, if run() is repeated
             record(message)
@@ -161,15 +162,23 @@ class Run:
         """
         agent = self.agent
         resumable = [tool.name for tool in agent.turn_tools() if tool.resumes]
+        for state in agent.conversation.open_calls:
+            if state.decided:
+                await self.close(state)
         runnable, ended = calls_to_resume(agent.conversation, resumable)
         done = await agent.call_tools(runnable) if runnable else None
         for state in agent.conversation.open_calls:
             if state in ended:
-                agent.record(placeholder_result(state))
+                await self.close(state)
         last = next(reversed(agent.messages), None)
         if isinstance(last, AssistantMessage) and not can_continue([last]):
             return done or result_of(last)
         return done
+
+    async def close(self, state: CallState) -> None:
+        """Announce a call that doesn't run, and record what's known of its outcome."""
+        await self._announce(state.call)
+        self.agent.add(record_of(state.call, placeholder_result(state)))
 
     async def perform(self, call: ToolCall) -> None:
         """Announce a call, run it, and record its result at once.

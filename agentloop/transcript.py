@@ -46,7 +46,6 @@ OUTCOME_UNKNOWN = (
     "Interrupted: this call had started and its outcome is unknown. "
     "It may have had effects: check before you repeat it."
 )
-DENIED = "Denied: this call was not allowed and did not run."
 CUT_OFF = "Not run: the reply was truncated. Split the task into smaller calls."
 
 MAX_INNER = 4_000  # characters about the nested calls of a call with an unknown outcome
@@ -558,6 +557,7 @@ CallStatus = Literal[
     "completed",
     "failed",
     "denied",
+    "answered",
     "cut_off",
     "sealed",
 ]
@@ -568,14 +568,15 @@ class CallState:
     """What a log says about one call.
 
     status: "deferred" from the request for a later decision until the result that says so;
+        "denied" and "answered" from outside, before the next run records the result;
         "cut_off" if the call's reply was incomplete, so that it never ran; "sealed" if the run
         ended before the call, or if it had started and may not start again.
     start: `start.at` is the Unix time of the start.
     result: None while the call is open. `result.seconds` is the duration, if known.
     inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those that have no
         result end with this call.
-    reason: why the call was denied.
     awaits: the entry that says what the call waits for, if anything.
+    decided: the result that came from outside; the next run records it.
     entries: the log entries about the call. `state.newest(Decision)` returns the decision.
     """
 
@@ -585,7 +586,7 @@ class CallState:
     result: ToolMessage | None = None
     inner: tuple[CallState, ...] = ()
     awaits: Awaits | None = None
-    reason: str = ""
+    decided: ToolMessage | None = None
     entries: list[CallEntry] = field(default_factory=list[CallEntry])
 
     @property
@@ -659,8 +660,8 @@ def waiting_state(conversation: Conversation, call_id: str) -> CallState:
 
 def placeholder_result(state: CallState) -> ToolMessage:
     """Return a result that tells the model what is known about a call that has none."""
-    if state.status == "denied":
-        return denied(state, state.reason)
+    if state.decided:
+        return state.decided
     if state.status == "cut_off":
         return state.call.answer(CUT_OFF, is_error=True, origin="cut_off")
     text = with_calls_made(state, OUTCOME_UNKNOWN if state.start else NEVER_STARTED)
@@ -689,14 +690,6 @@ def result_of_failure(state: CallState, error: BaseException) -> ToolMessage | N
 def describe_inner(state: CallState) -> str:
     result = state.result or placeholder_result(state)
     return f"{state.call.name}({state.call.arguments}): {result.text}"
-
-
-def denied(state: CallState, reason: str) -> ToolMessage:
-    """Return the result of a call that was denied, or whose second start was denied."""
-    if state.start:
-        text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
-        return state.call.answer(text, is_error=True, origin="sealed")
-    return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
 
 
 def forked(records: Sequence[Record]) -> list[Record]:

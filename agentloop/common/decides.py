@@ -10,9 +10,20 @@ from typing import Any, Literal
 
 from ..content import to_result
 from ..loop import Loop
-from ..transcript import CallState, can_continue, record_of, waiting_state
+from ..messages import ToolMessage, frozen
+from ..transcript import CallEntry, CallState, can_continue, record_of, waiting_state
 
 DECIDED = "A call that awaited approval was decided."
+
+
+@frozen
+class Answered(CallEntry):
+    """The result that a call got from outside. The next run records it as the call's result."""
+
+    result: ToolMessage
+
+    def apply_to(self, state: CallState) -> None:
+        state.awaits, state.status, state.decided = None, "answered", self.result
 
 
 class Decides(Loop):
@@ -61,8 +72,9 @@ class Decides(Loop):
         """
         state = self.waiting_call(call_id)
         answer = state.awaits.answered(content) if state.awaits else None
-        result = answer or to_result(state.call, content, self.max_result_chars)
-        self.add(record_of(state.call, result))
+        if answer is None:
+            answer = Answered(call_id, to_result(state.call, content, self.max_result_chars))
+        self.record(record_of(state.call, answer))
 
     def state_to_decide(self, call_id: str) -> CallState:
         """The state of a call that you may decide on. Raises ValueError for any other."""

@@ -35,10 +35,9 @@ from ..arguments import parse_arguments
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
-from ..transcript import denied
 from ..waiting import logger, was_cancelled
 from .decides import Decides
-from .review import BY_RULE, Decision, awaits_start
+from .review import BY_RULE, Decision, awaits_start, denied
 
 CHANGED = "The call was changed after it had been judged."
 FAILED = "An approval check failed."

@@ -32,6 +32,7 @@ from ..transcript import Record
 # entries of features that its reader doesn't use, such as an approval request: they count all the
 # same.
 ENTRIES = {
+    "common.decides": "answered",
     "common.nested": "inner_call inner_result",
     "common.pruned": "pruned",
     "common.review": "ask decision",

@@ -26,9 +26,19 @@ from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import TAGS, TextPart, ToolCall, ToolMessage, frozen, tag_of
-from ..transcript import Asks, Awaits, CallEntry, CallState, Record, RoutedCall, record_of
+from ..transcript import (
+    OUTCOME_UNKNOWN,
+    Asks,
+    Awaits,
+    CallEntry,
+    CallState,
+    Record,
+    RoutedCall,
+    record_of,
+)
 from .subagents import find_tool_of
 
+DENIED = "Denied: this call was not allowed and did not run."
 EDITED = "A reviewer changed the arguments of this call to {}. The result:"
 BY_RULE = "rule"  # a rule allows a call that awaited approval
 
@@ -111,13 +121,25 @@ class Decision(CallEntry):
     is_response: bool = False
 
     def apply_to(self, state: CallState) -> None:
-        state.awaits, state.reason = None, self.reason
+        state.awaits = state.decided = None
         if self.arguments:
             state.call = edited(state.call, self.arguments)
         if self.allowed:
             state.status = "pending"
-        else:  # started calls may have had effects
-            state.status = "sealed" if state.start else "denied"
+        elif self.is_response:
+            state.status, state.decided = "answered", state.call.answer(self.reason)
+        elif state.start:  # it may have had effects
+            state.status = "sealed"
+        else:
+            state.status, state.decided = "denied", denied(state, self.reason)
+
+
+def denied(state: CallState, reason: str) -> ToolMessage:
+    """Return the result of a call that was denied, or whose second start was denied."""
+    if state.start:
+        text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
+        return state.call.answer(text, is_error=True, origin="sealed")
+    return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
 
 
 def decision_of(
@@ -156,14 +178,7 @@ def decide_call(
             tool.validate(decision.arguments)
         except ToolError as error:
             raise ValueError(f"the arguments for {call_id!r} are invalid: {error}") from None
-    record_decision(agent, state, decision)
-
-
-def record_decision(agent: Loop, state: CallState, decision: Decision) -> None:
-    """Record a decision, and if the reviewer has answered the call, its result."""
     agent.record(record_of(state.call, decision))
-    if decision.is_response and state.result is None:
-        agent.add(record_of(state.call, state.call.answer(decision.reason)))
 
 
 @frozen

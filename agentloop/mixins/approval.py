@@ -44,7 +44,6 @@ from ..common.review import (
     awaits_start,
     decision_of,
     is_approved,
-    record_decision,
 )
 from ..common.subagents import RunsBelow
 from ..errors import ToolError
@@ -301,9 +300,7 @@ class Approval(Gate):
         state = self.conversation.states[state.call.id]
         result = state.result
         decision = state.newest(Decision)
-        if decision and decision.is_response:
-            result = state.call.answer(decision.reason)
-        elif state.status == "running" or (decision and not decision.allowed):
+        if state.status == "running" or (decision and not decision.allowed):
             result = placeholder_result(state)
         if result and not state.may_start and not undecided(state):
             text = f"{state.call.name}({asked(state).arguments}): {result.text}"
@@ -341,7 +338,7 @@ class Approval(Gate):
                         )
                     ask = inner.newest(Ask)
                     decision = await self._ask_reviewer(asked(inner), ask.reason if ask else "")
-                    record_decision(self, inner, decision)
+                    self.record(record_of(inner.call, decision))
                 state = self.conversation.state_of(state.call)
                 if state.result is None and not state.may_start:
                     self.add(record_of(state.call, placeholder_result(state)))

@@ -178,6 +178,8 @@ class Caller:
                     self.error = self.error or ended
                     return ended
         state = self.agent.conversation.states[call.id]
+        if state.result is None and (run := self.agent.active_run):
+            await run.close(state)
         return state.result or placeholder_result(state)
 
 

@@ -86,15 +86,6 @@ def result_line(call_id: str, text: str) -> str:
     return line("TOOL_CALL_RESULT", **about, content=text)
 
 
-def results(agent: Agent, answered: set[str]) -> Iterator[str]:
-    """Yield the results of answered calls that never start, so that no event has their result."""
-    for call_id in sorted(answered):
-        state = agent.conversation.states[call_id]
-        if state.result and not state.start:
-            answered.remove(call_id)
-            yield result_line(call_id, state.result.text)
-
-
 async def ag_ui_stream(
     agent: Agent,
     prompt: str | None,
@@ -108,13 +99,9 @@ async def ag_ui_stream(
     yield line("RUN_STARTED", **run)
     try:
         answer(agent, resume)
-        ids = [entry["interruptId"] for entry in resume]
-        known = {id.split("/")[0] for id in ids}  # calls that the page has
-        answered = {id for id in ids if "/" not in id}
+        known = {entry["interruptId"].split("/")[0] for entry in resume}  # calls the page has
         async with agent.query_stream(None if resume else prompt) as stream:
             async for event in stream:
-                for result in results(agent, answered):
-                    yield result
                 match event:
                     case e.TextDeltaEvent(content=delta) if delta:
                         if not text:

@@ -6,7 +6,7 @@ import pytest
 
 from agentloop import Loop, ScriptedModel
 from agentloop.common.records import dump_record, load_record
-from agentloop.common.review import Ask, Decision, asked
+from agentloop.common.review import DENIED, Ask, Decision, asked, denied
 from agentloop.common.summary import SUMMARY_INTRO, Summary
 from agentloop.messages import (
     AssistantMessage,
@@ -19,7 +19,6 @@ from agentloop.messages import (
 from agentloop.models.scripted import validate_messages
 from agentloop.transcript import (
     CUT_OFF,
-    DENIED,
     NEVER_STARTED,
     OUTCOME_UNKNOWN,
     CallState,
@@ -30,7 +29,6 @@ from agentloop.transcript import (
     RunStart,
     SideRequest,
     ToolStart,
-    denied,
     placeholder_result,
     usage_of,
     view,

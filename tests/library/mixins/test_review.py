@@ -13,14 +13,17 @@ from agentloop import (
     Review,
     ScriptedModel,
     Session,
+    ToolCallEvent,
     ToolMessage,
+    ToolResultEvent,
     UserMessage,
     is_approved,
     tool,
     validate_messages,
 )
-from agentloop.common.review import Decision
+from agentloop.common.review import DENIED, Decision
 from agentloop.depends import current_agent
+from agentloop.events import SubAgentEvent
 from agentloop.mixins.approval import Approval, Deferred, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
@@ -280,6 +283,78 @@ async def test_a_nested_call_that_asks_is_edited_and_returns_its_plain_result():
     agent.decide(waiting.id, "allow", arguments={"amount": 7})
     assert (await agent.run()).text == "booked: paid 7 to anna"
     assert bank.paid == {(7, "anna"): 1}
+
+
+def innermost(event):
+    """Return the event of an agent, or of a sub-agent at any depth."""
+    return innermost(event.event) if isinstance(event, SubAgentEvent) else event
+
+
+def told(events, name="pay"):
+    """Return what the events tell of the calls of a tool, without ids."""
+    about = list[tuple[str, object]]()
+    for event in map(innermost, events):
+        if isinstance(event, ToolCallEvent) and event.tool == name:
+            about.append(("call", event.args))
+        elif isinstance(event, ToolResultEvent) and event.tool == name:
+            about.append(("result", event.result))
+    return about
+
+
+@DEPTHS
+@ASKS
+@pytest.mark.parametrize(
+    ("verb", "result"),
+    [
+        (("allow",), "paid 500 to anna"),
+        (("deny", "Not today."), f"{DENIED} Not today."),
+        (("respond", "Use the other account."), "Use the other account."),
+    ],
+)
+async def test_the_run_after_a_decision_tells_of_the_call_then_of_its_result_once(
+    depth, asks_itself, verb, result
+):
+    heard = []
+    agent = Bank(depth, asks_itself=asks_itself).agent(listeners=[heard.append])
+    [waiting] = (await agent.run("go")).pending
+    heard.clear()
+    agent.decide(waiting.id, *verb)
+    async with agent.query_stream() as stream:
+        streamed = [event async for event in stream]
+    assert told(streamed) == [("call", {"amount": 500}), ("result", result)]
+    assert told(heard) == told(streamed)
+    async with agent.query_stream("And now?") as stream:
+        assert told([event async for event in stream]) == []
+
+
+async def test_a_run_that_has_to_stop_again_tells_what_was_decided_so_far():
+    agent = Bank().agent(llm=replaying([call("pay", amount=1), call("pay", amount=2)], last))
+    first, second = (await agent.run("go")).pending
+    agent.decide(first.id, "respond", "Paid by hand.")
+    async with agent.query_stream() as stream:
+        streamed = [event async for event in stream]
+    assert stream.result.pending == (second,)
+    assert told(streamed) == [("call", {"amount": 1}), ("result", "Paid by hand.")]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_nested_call_that_is_denied_is_told_of_if_its_caller_runs_again(idempotent):
+    bank = Bank(asks_itself=True)
+
+    @tool(idempotent=idempotent)
+    async def book(agent: Agent = Depends(current_agent)) -> str:
+        """Book."""
+        return f"booked: {await agent.call('pay', amount=500)}"
+
+    agent = Agent(llm=replaying(call("book"), last), tools=[book, bank.tool])
+    [waiting] = (await agent.run("go")).pending
+    agent.decide(waiting.id, "deny", "Not today.")
+    async with agent.query_stream() as stream:
+        streamed = [event async for event in stream]
+    if idempotent:
+        assert [kind for kind, _ in told(streamed)] == ["call", "result"]
+    assert "Not today." in told(streamed, "book")[-1][1]
+    assert not bank.paid
 
 
 async def test_the_log_names_the_reviewer_and_holds_the_edit():

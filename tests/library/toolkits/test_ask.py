@@ -78,7 +78,7 @@ async def test_a_question_may_be_answered_in_another_process(tmp_path):
         assert agent.pending == ()
     agent, _ = asking_agent("A table for four.", kind=SessionAgent, session_dir=tmp_path)
     with agent:
-        with pytest.raises(ValueError, match="completed"):
+        with pytest.raises(ValueError, match="answered"):
             agent.answer(question.id, "For two.")
         assert (await agent.run()).text == "A table for four."
         assert results(agent) == ["For four."]
@@ -144,8 +144,8 @@ async def test_an_answer_to_a_call_that_is_not_pending_is_an_error_with_the_reas
     [question] = (await agent.run("Once more.")).pending
     look_call = next(state.call for state in agent.conversation.states.values() if state.start)
     agent.answer(question.id, "x")
-    for done in (question, look_call):
-        with pytest.raises(ValueError, match=f"{done.id!r} .*completed"):
+    for done, status in ((question, "answered"), (look_call, "completed")):
+        with pytest.raises(ValueError, match=f"{done.id!r} .*{status}"):
             agent.answer(done.id, "y")
     assert (await agent.run()).text == "ok"
 
