@@ -16,6 +16,9 @@ with the pending calls, and a later request continues the task with the reviews:
 
 A review may also "deny", "respond" with the `note` as the call's result, or "allow" with other
 `arguments`. Offer this endpoint only to people who may approve.
+
+Requests are checked before the stream begins: its status, 200, is sent with its first line, so a
+later failure is an event.
 """
 
 import asyncio
@@ -41,22 +44,44 @@ FOLDER = mkdtemp()  # a real program keeps its sessions
 app = FastAPI()
 
 
-class Question(BaseModel):
-    text: str = Field(min_length=1, max_length=10_000)
+Text = Annotated[str, Field(pattern=r"\S", max_length=10_000)]  # a run needs a prompt
 
 
-class Reviewed(BaseModel):
+class Question(BaseModel, extra="forbid"):
+    text: Text
+
+
+class Review(BaseModel):
     call_id: str
     verdict: Literal["allow", "deny", "respond"]
     note: str = ""
     arguments: dict[str, Any] | None = None
 
 
-class Step(BaseModel):
-    """A prompt, or the reviews after which the task continues."""
+class Reviews(BaseModel, extra="forbid"):
+    reviews: list[Review] = Field(min_length=1)
 
-    text: str | None = Field(None, min_length=1, max_length=10_000)
-    reviews: list[Reviewed] = []
+
+class Block(BaseModel):
+    """A block of a message of the Messages API. Only texts are read."""
+
+    type: str
+    text: str = ""
+
+
+class Turn(BaseModel):
+    role: Literal["user", "assistant"]
+    content: Text | Annotated[list[Block], Field(min_length=1)]
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(block.text for block in self.content if block.type == "text")
+
+
+class Messages(BaseModel):
+    messages: list[Turn] = Field(min_length=1)
 
 
 class Clerk(Approval, Session, Agent): ...
@@ -117,36 +142,36 @@ async def anthropic_stream(agent: Agent, prompt: str) -> AsyncIterator[str]:
         return sse(f"content_block_{kind}", index=at, **data)
 
     async with agent.query_stream(prompt) as stream:
-        async for event in stream:
-            match event:
-                case events.TextDeltaEvent(content=text) if begun or text.strip():
-                    if not begun:
-                        yield part("start", content_block={"type": "text", "text": ""})
-                    yield part("delta", delta={"type": "text_delta", "text": text})
-                    begun = True
-                case events.ToolCallEvent(tool=name, args=args, tool_call_id=id):
-                    use = {"type": "server_tool_use", "id": id, "name": name, "input": {}}
-                    got = {"type": "input_json_delta", "partial_json": json.dumps(args)}
-                    yield part("start", content_block=use) + part("delta", delta=got) + part("stop")
-                    at += 1
-                case events.TextEvent(text) | events.FinalResponseEvent(text) if (
-                    begun or text not in sent
-                ):
-                    if not begun:  # not streamed: the text of a done tool or a Stop
-                        yield part("start", content_block={"type": "text", "text": text})
-                    yield part("stop")
-                    at, begun, sent = at + 1, False, sent | {text}
+        try:
+            async for event in stream:
+                match event:
+                    case events.TextDeltaEvent(content=text) if begun or text.strip():
+                        if not begun:
+                            yield part("start", content_block={"type": "text", "text": ""})
+                        yield part("delta", delta={"type": "text_delta", "text": text})
+                        begun = True
+                    case events.ToolCallEvent(tool=name, args=args, tool_call_id=id):
+                        use = {"type": "server_tool_use", "id": id, "name": name, "input": {}}
+                        got = {"type": "input_json_delta", "partial_json": json.dumps(args)}
+                        yield (
+                            part("start", content_block=use)
+                            + part("delta", delta=got)
+                            + part("stop")
+                        )
+                        at += 1
+                    case events.TextEvent(text) | events.FinalResponseEvent(text) if (
+                        begun or text not in sent
+                    ):
+                        if not begun:  # not streamed: the text of a done tool or a Stop
+                            yield part("start", content_block={"type": "text", "text": text})
+                        yield part("stop")
+                        at, begun, sent = at + 1, False, sent | {text}
+        except ModelError as error:  # too late for another status: 200 was sent
+            yield sse("error", error={"type": "api_error", "message": type(error).__name__})
         if result := stream.result:
             end = {"stop_reason": STOPS.get(result.stop_reason, "end_turn"), "stop_sequence": None}
             used = {name: getattr(result.usage, name) for name in ("input_tokens", "output_tokens")}
             yield sse("message_delta", delta=end, usage=used) + sse("message_stop")
-
-
-def text_in(content: str | list[dict[str, Any]]) -> str:
-    """Return the text of a message of the Messages API."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(block["text"] for block in content if block["type"] == "text")
 
 
 @app.post("/ask")
@@ -155,22 +180,20 @@ async def ask(question: Question, agent: Annotated[Agent, Depends(template)]) ->
 
 
 @app.post("/v1/messages")
-async def messages(
-    body: dict[str, Any], agent: Annotated[Agent, Depends(template)]
-) -> StreamingResponse:
-    turns = [
-        {"role": turn["role"], "content": text_in(turn["content"])} for turn in body["messages"]
-    ]
+async def messages(body: Messages, agent: Annotated[Agent, Depends(template)]) -> StreamingResponse:
+    *history, newest = ({"role": turn.role, "content": turn.text} for turn in body.messages)
+    if newest["role"] != "user" or not newest["content"].strip():
+        raise HTTPException(422, "the last message must be a text of the user")
     fork = agent.fork()
-    fork.load_history(turns[:-1])
-    lines = anthropic_stream(fork, turns[-1]["content"])
+    fork.load_history(history)
+    lines = anthropic_stream(fork, newest["content"])
     return StreamingResponse(lines, media_type="text/event-stream")
 
 
 @app.post("/tasks/{task}")
 async def work(
     task: Annotated[str, Path(pattern="^[a-z0-9-]{1,40}$")],
-    step: Step,
+    step: Question | Reviews,
     open_task: Annotated[Callable[[str], Clerk], Depends(opens)],
 ) -> StreamingResponse:
     try:
@@ -178,7 +201,7 @@ async def work(
     except SessionLocked:
         raise HTTPException(409, "this task is running") from None
     try:
-        for review in step.reviews:
+        for review in step.reviews if isinstance(step, Reviews) else ():
             agent.decide(**review.model_dump())
     except ValueError as error:
         agent.close()
@@ -186,7 +209,8 @@ async def work(
 
     async def stream() -> AsyncIterator[bytes]:
         with agent:
-            async for line in lines(agent, step.text):
+            prompt = step.text if isinstance(step, Question) else None
+            async for line in lines(agent, prompt):
                 yield line
 
     return StreamingResponse(stream(), media_type="text/event-stream")

@@ -26,6 +26,7 @@ from agentloop import (
     Depends,
     InstructionFiles,
     Loop,
+    ModelError,
     Overloaded,
     ScriptedModel,
     ToolCall,
@@ -272,6 +273,36 @@ async def test_a_client_of_the_messages_api_receives_a_run_as_one_message():
     blocks = [block.get("text") or block["type"] for block in reply.raw["content"]]
     assert blocks == ["Let me see.", "server_tool_use", "server_tool_use", "It is 5."]
     assert seen(agent.llm)[:3] == ["Hi", "Hello.", "2 + 3?"]
+
+
+async def test_a_client_of_the_messages_api_receives_the_failure_of_a_run():
+    pytest.importorskip("fastapi")
+    recipe = load("fastapi_endpoint")
+    agent = Agent(llm=ScriptedModel(Overloaded("529")))
+    recipe.app.dependency_overrides[recipe.template] = lambda: agent
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app)) as client:
+        llm = ChatAnthropic("m", api_key="k", client=client, max_retries=0)
+        with pytest.raises(ModelError, match="Overloaded"):
+            await llm.ainvoke([UserMessage("Hi")], on_delta=lambda delta: None)
+
+
+async def test_an_endpoint_refuses_what_a_run_cannot_start_with_before_its_stream_begins(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("fastapi")
+    recipe = load("fastapi_endpoint")
+    monkeypatch.setattr(recipe, "FOLDER", str(tmp_path))
+    review = {"call_id": "x", "verdict": "allow"}
+    tasks = {}, {"text": " "}, {"reviews": []}, {"text": "Pay.", "reviews": [review]}
+    histories = [], [("user", "")], [("user", "Hi"), ("assistant", "Hm")], [("system", "Hi")]
+    transport = httpx.ASGITransport(recipe.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        for body in tasks:
+            assert (await client.post("/tasks/a", json=body)).status_code == 422, body
+        for history in histories:
+            turns = [{"role": role, "content": text} for role, text in history]
+            answer = await client.post("/v1/messages", json={"messages": turns})
+            assert answer.status_code == 422, history
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
