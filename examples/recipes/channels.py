@@ -15,7 +15,7 @@ when it reconnects, so the page misses nothing after a lost connection or a rest
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import RLock
@@ -30,11 +30,13 @@ from agentloop import (
     HiddenUserMessageEvent,
     Loop,
     Mark,
+    Message,
     Record,
     ScriptedModel,
     Session,
     StepStartEvent,
     ToolCallEvent,
+    ToolMessage,
     UsageEvent,
     UserMessage,
     call,
@@ -51,7 +53,8 @@ from agentloop.events import (
     events_of,
 )
 from agentloop.messages import Unknown
-from agentloop.transcript import Fold, Records
+from agentloop.models.scripted import Reply
+from agentloop.transcript import Fold, Records, RunStart, is_complete
 
 Channel = Literal["progress", "control", "monitor"]
 UNRECORDED = CompactionEvent | OverBudgetEvent | PruneEvent | SubAgentEvent | ToolsChangedEvent
@@ -92,8 +95,10 @@ class Entries(Fold):
 
     def take(self, at: int, record: Any) -> None:
         items: list[Any] = [*events_of(record)]
+        if isinstance(record, RunStart):
+            self.steps = 0
         if isinstance(record, AssistantMessage):
-            for tool_call in record.tool_calls:
+            for tool_call in record.tool_calls if is_complete(record) else ():
                 self.steps += 1
                 items.append(StepStartEvent(tool_call.id, tool_call.name, self.steps))
                 items.append(ToolCallEvent(tool_call.name, tool_call.parsed or {}, tool_call.id))
@@ -297,12 +302,18 @@ async def main(agent: Served) -> None:
                 break
 
 
+def analyst(messages: Sequence[Message], tools: object) -> Reply:
+    """Simulate a model for any number of prompts."""
+    if isinstance(messages[-1], ToolMessage):
+        return "More in February."
+    return call("sales", year=2026)
+
+
 if __name__ == "__main__":
-    llm = ScriptedModel(call("sales", year=2026), "More in February.")
-    agent = Served(llm=llm, tools=[sales])
     if sys.argv[1:] == ["serve"]:
         import uvicorn
 
+        agent = Served(llm=ScriptedModel(analyst), tools=[sales], session="sales")
         uvicorn.run(application(agent))
     else:
-        asyncio.run(main(agent))
+        asyncio.run(main(Served(llm=ScriptedModel(analyst), tools=[sales])))

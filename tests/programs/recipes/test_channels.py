@@ -19,7 +19,7 @@ from agentloop import (
 )
 from agentloop.common.review import Decision
 from agentloop.common.store import read_log
-from agentloop.events import TextEvent
+from agentloop.events import StepStartEvent, TextEvent, ToolCallEvent
 from agentloop.models.scripted import call
 from tests.core import test_loop
 from tests.core.test_loop import add
@@ -90,6 +90,17 @@ class TestChannels(test_loop.TestLoop):
             replayed = await read(again.follow(since=since))
             assert replayed == received[since + 1 :]
         again.close()
+
+    async def test_the_steps_of_a_replay_are_those_of_the_live_run(self):
+        cut_off = AssistantMessage("", [call("add", a=1, b=2)], stop_reason="length")
+        agent = served(call("add", a=1, b=2), "3", call("add", a=3, b=4), "7", cut_off, "Too long.")
+        live, heard = [], (StepStartEvent, ToolCallEvent)
+        agent.listeners = [lambda event: isinstance(event, heard) and live.append(event)]
+        for prompt in "xyz":
+            await agent.run(prompt)
+        replayed = await read(agent.follow("StepStartEvent", "ToolCallEvent", since=-1))
+        assert [entry.item for entry in replayed] == live
+        assert [event.step_number for event in live[::2]] == [1, 1]
 
     async def test_a_slow_reader_receives_all_entries_of_records(self):
         agent = served("word " * 2_000, "two")
