@@ -18,8 +18,17 @@ from ..common.pruned import Pruned
 from ..common.records import from_dict
 from ..common.subagents import SubAgentRecord
 from ..common.summary import Summary
-from ..messages import AssistantMessage, Message, ToolMessage, Usage
-from ..transcript import Mark, Record, RunEnd, RunStart, ToolStart, is_from_user, is_request
+from ..messages import AssistantMessage, ToolMessage, Usage
+from ..transcript import (
+    Conversation,
+    Mark,
+    Record,
+    RunEnd,
+    RunStart,
+    ToolStart,
+    is_from_user,
+    is_request,
+)
 
 WIDTH, LEFT, RIGHT = 960, 24, 936
 END = RIGHT - 50  # of the columns, right of which are their figures
@@ -63,7 +72,7 @@ class Turn:
     usage: Usage
     failed: int = 0
     denied: int = 0
-    change: str = ""  # of the messages before this turn: "summarized" or "pruned"
+    change: str = ""  # of the messages before this turn: "summarized", "dropped" or "pruned"
 
 
 class Bar(NamedTuple):
@@ -89,23 +98,27 @@ class Overview:
     bars: list[Bar] = field(default_factory=list[Bar])
     now: float = 0.0
     estimated: bool = False
-    _chars: int = 0  # of the messages so far
+    _log: list[Record] = field(default_factory=list[Record])
     _in_run: bool = False
     _before: float = 0.0  # the time of the clock's zero
     _starts: dict[str, float] = field(default_factory=dict[str, float])
     _change: str = ""
 
-    def take(self, record: Record | Message) -> None:
+    def __post_init__(self) -> None:
+        self._conversation = Conversation(self._log)
+
+    def take(self, record: Record) -> None:
         """Add the next record."""
         if isinstance(record, RunStart):
             self._before = record.at - self.now
             self._in_run = True
+            self.ended = ""
         if isinstance(record, Mark) and self._in_run:
             self.now = max(self.now, record.at - self._before)
         if isinstance(record, ToolStart):
             self._starts[record.call_id] = self.now
         elif isinstance(record, Summary):
-            self._change = "summarized"
+            self._change = "summarized" if record.is_request else "dropped"
         elif isinstance(record, Pruned):
             self._change = "pruned"
         elif isinstance(record, RunEnd):
@@ -116,7 +129,7 @@ class Overview:
         elif isinstance(record, SubAgentRecord):
             self._take_inner(record)
         elif isinstance(record, AssistantMessage):
-            usage = record.usage or Usage(self._chars // 4, len(record.text) // 4)
+            usage = record.usage or self._estimated_usage(record)
             self.estimated = self.estimated or record.usage is None
             self.turns.append(Turn(usage, change=self._change))
             self._change = ""
@@ -127,8 +140,11 @@ class Overview:
             self._add_result(record.tool_name, start, record)
         elif is_from_user(record):
             self.prompt = self.prompt or record.text
-        if isinstance(record, Message):
-            self._chars += len(record.text)
+        self._log.append(record)
+
+    def _estimated_usage(self, reply: AssistantMessage) -> Usage:
+        sent = sum(len(message.text) for message in self._conversation.catch_up().messages)
+        return Usage(sent // 4, len(reply.text) // 4)
 
     def _take_inner(self, record: SubAgentRecord) -> None:
         """Add a record of a sub-agent, which is written when it has happened."""

@@ -87,6 +87,14 @@ async def test_requests_without_reported_usage_have_columns_of_estimated_tokens(
     assert float(column.get("height")) == 150
 
 
+def test_estimated_tokens_are_those_of_the_messages_after_a_summary():
+    long, summary = AssistantMessage("I am fine. " * 40), Summary("It's fine.", 4, model="m")
+    log = [UserMessage("Go."), long, UserMessage("More."), AssistantMessage("Two.")]
+    log += [summary, AssistantMessage("Three.")]
+    *_, before, after = shapes_of(picture_of(log), "new")[:-1]
+    assert float(after.get("height")) < float(before.get("height")) / 2
+
+
 async def test_failed_and_denied_calls_are_counted_and_marked_in_their_turns():
     llm = ScriptedModel(asks("open_door", tokens=1000), asks("burn", tokens=2000), "I give up.")
     agent = Careful(llm=llm, tools=[open_door, burn])
@@ -114,6 +122,14 @@ async def test_a_run_that_failed_says_why():
     assert "ServerError: the model is on fire" in texts_of(picture_of(agent.log))
 
 
+async def test_a_run_in_progress_has_not_ended_like_the_run_before():
+    agent = Agent(llm=ScriptedModel(ServerError("the model is on fire")))
+    with pytest.raises(ServerError):
+        await agent.run("Look.")
+    svg = picture_of([*agent.log, RunStart(), UserMessage("Again.")])
+    assert "fire" not in svg
+
+
 async def test_tools_and_sub_agents_have_lanes_below_the_model():
     reader = Agent(llm=ScriptedModel(call("look", at="book"), "A long book."), tools=[look])
     boss = Agent(
@@ -127,9 +143,11 @@ async def test_tools_and_sub_agents_have_lanes_below_the_model():
 
 def test_a_summary_is_a_line_between_two_columns():
     first, second = AssistantMessage("One."), AssistantMessage("Two.")
-    svg = picture_of([RunStart(), UserMessage("Go."), first, Summary("They said one.", 3), second])
+    summary = Summary("They said one.", 3, model="m")
+    svg = picture_of([RunStart(), UserMessage("Go."), first, summary, second])
     assert "summarized" in texts_of(svg)
     assert "pruned" in texts_of(picture_of([first, Pruned(["1"]), second]))
+    assert "dropped" in texts_of(picture_of([first, Summary("", 1), second])), "without a request"
     assert len(shapes_of(svg, "cut")) == 1
 
 
