@@ -57,7 +57,7 @@ class Agent(
 
         agent = Agent(llm=ChatOpenAI("gpt-5-mini"), tools=[search], system_prompt="Be brief.")
         result = await agent.run("...")              # in scripts: agent.run_sync("...")
-        text = await agent.query("...")              # raises RunStopped if there's no answer
+        text = await agent.query("...")              # raises RunStopped if there's none
         city = (await agent.run_as(City, "...")).value
         async for event in agent.query_stream("..."): ...
 
@@ -69,7 +69,8 @@ class Agent(
     require_done_tool: whether the model must call a done tool to end a run. By default, a plain
         answer ends it.
     done_nudge: what the model reads if it answers but doesn't call the done tool, `{tool}`.
-    tool_choice: "auto", "required", "none" or a tool's name, for the first reply to a prompt.
+    tool_choice: "auto", "required", "none" or a tool's name: what the first reply to a prompt must
+        call.
     context_budget: how many tokens a request may have before the oldest turns are dropped: 16_000
         suits most models. The newest names and numbers of the dropped turns stay.
     compaction: a `CompactionConfig` that says when to summarize, by default at 80 % of the model's
@@ -108,9 +109,9 @@ class Agent(
         return tools if recall.name in [tool.name for tool in tools] else [*tools, recall]
 
     def load_history(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
-        """Replace the current history with these messages: see `Histories`.
+        """Continue with these messages instead of the current history: see `Histories`.
 
-        Dicts of Chat Completions are converted: see `from_openai`.
+        They may be dicts of Chat Completions, too: see `from_openai`.
         """
         if any(isinstance(message, Mapping) for message in messages):
             from .models.openai_messages import from_openai  # optional

@@ -1,9 +1,9 @@
-"""JSON schemas from function signatures, and validated arguments from a model's JSON text.
+"""Makes a JSON schema of a function's signature, and validates the arguments a model writes.
 
 Copy with: depends.py, errors.py and their imports.
 
-Models deviate from schemas: a list as a JSON string, null for an optional argument, an empty text.
-Arguments are validated first, and these deviations are corrected only if validation fails.
+Models don't keep to schemas: they send a list as a JSON string, null for an optional argument, or
+empty text. That's mended only if the arguments aren't valid as they are.
 """
 
 import inspect
@@ -25,17 +25,17 @@ from .depends import Function, marked, signature_of
 from .errors import ToolError
 from .messages import JSON
 
-MAX_ERRORS = 10  # maximum number of validation errors returned to the model
+MAX_ERRORS = 10  # validation errors that the model reads
 typed_dict: Any = TypedDict  # type checkers accept it, and list[...], with literal types only
 list_of: Any = list
 
 
 class Arguments:
-    """The schema of a function's arguments, and the validation of a model's arguments.
+    """The arguments of a function: their schema, and how to read them from a model's JSON.
 
-    Parameters, except injected ones, are properties of the JSON object. A single parameter with a
-    pydantic model as its type represents the complete object. `tool` is the name in error messages,
-    and `types` override annotations.
+    Each parameter is a property of the JSON object, unless it's injected. If the only parameter is
+    a pydantic model, it stands for the whole object. `tool` is the name for error messages, and
+    `types` go before annotations.
     """
 
     def __init__(self, function: Function, tool: str, types: Mapping[str, object]) -> None:
@@ -49,7 +49,7 @@ class Arguments:
             for name, parameter in parameters.items()
             if name not in hidden
         }
-        self.model_parameter = ""  # the parameter that represents the complete object
+        self.model_parameter = ""  # the parameter that stands for the whole object
         try:
             expected = _object(fields, "forbid", function.__module__)
             if len(fields) == 1:
@@ -60,9 +60,9 @@ class Arguments:
             schema = self._adapter.json_schema(schema_generator=_Schema)
         except (PydanticUserError, NameError, TypeError) as error:
             raise TypeError(
-                f"tool {tool!r}: a parameter has a type without a JSON schema. Inject it with "
+                f"tool {tool!r}: a parameter has a type without a JSON schema: inject it with "
                 "Depends(...), or use a type that pydantic supports. "
-                f"Pydantic reports: {str(error).splitlines()[0]}"
+                f"Pydantic says: {str(error).splitlines()[0]}"
             ) from error
         if ref := schema.pop("$ref", None):  # a recursive model
             schema |= schema["$defs"][ref.rpartition("/")[2]]
@@ -72,21 +72,21 @@ class Arguments:
         self.schema: JSON = from_json(to_json(schema, inf_nan_mode="strings"))
 
     def read(self, text: str) -> JSON:
-        """Return the arguments in a model's JSON text by parameter name. Raises ToolError."""
+        """Read the arguments, by parameter, from a model's JSON text. Raises ToolError."""
         value = read_object(text, self._adapter)
         return {self.model_parameter: value} if self.model_parameter else value
 
 
 def field_type(tool: str, parameter: Parameter) -> object:
-    """Return a parameter's type with its default. Raises TypeError for unsupported parameters."""
+    """A parameter's type, with its default. Raises TypeError if a model couldn't set it."""
     name, kind, value = parameter.name, parameter.annotation, parameter.default
     if parameter.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
         raise TypeError(
             f"tool {tool!r}: parameter {name!r} is {parameter.kind.description}; "
-            "a model can only set named parameters"
+            "a model can only set parameters by name, so replace it"
         )
     if kind is Parameter.empty:
-        raise TypeError(f"tool {tool!r}: parameter {name!r} needs a type annotation")
+        raise TypeError(f"tool {tool!r}: parameter {name!r} needs a type annotation, such as int")
     if value is Parameter.empty:
         return kind
     if not isinstance(value, FieldInfo):
@@ -95,10 +95,10 @@ def field_type(tool: str, parameter: Parameter) -> object:
 
 
 def read_object(text: str, adapter: TypeAdapter[JSON]) -> JSON:
-    """Validate the model's JSON with `adapter`; correct common deviations and try again.
+    """Validate the model's JSON. If it's invalid, mend what models often get wrong and try again.
 
-    The deviations are null for an optional argument, and JSON in a string. Raises ToolError with
-    one line per problem.
+    That's null for an optional argument, and JSON in a string. Raises ToolError with one line per
+    problem.
     """
     data = parse_arguments(text)
     try:  # JSON mode: strict models also accept a string for a date, and a list for a set
@@ -118,7 +118,7 @@ def read_object(text: str, adapter: TypeAdapter[JSON]) -> JSON:
 
 
 def type_of(schema: Any) -> Any:
-    """Return a Python type for the JSON-schema keywords listed in `Tool`, otherwise Any."""
+    """A Python type for the JSON-schema keywords that `Tool` lists; Any for all others."""
     match schema:
         case {"enum": choices}:
             return Literal[*choices]
@@ -139,7 +139,7 @@ def type_of(schema: Any) -> Any:
 
 
 def _object(fields: Mapping[str, object], extra: str, module: str = __name__) -> Any:
-    """Return a type for JSON objects with these fields. `extra` is "allow" or "forbid"."""
+    """A type for JSON objects with these fields. `extra` is "allow" or "forbid"."""
     kind = typed_dict("Object", fields)
     kind.__module__ = module  # resolves names in annotations such as list["Row"]
     kind.__pydantic_config__ = {"extra": extra}
@@ -157,16 +157,16 @@ _SIMPLE: dict[object, object] = {
 
 class _Schema(GenerateJsonSchema):
     def emit_warning(self, kind: object, detail: str) -> None:
-        """Ignore the warning: a default without a JSON form is omitted from the schema."""
+        """Say nothing: a default that JSON can't express is left out of the schema."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False  # a title would repeat the name
 
 
 def parse_arguments(text: str) -> JSON:
-    """Return the JSON object in a model's text. Empty text and `null` mean an empty object.
+    """Read the JSON object in a model's text; empty text and `null` stand for an empty one.
 
-    Raises ToolError for other values.
+    Raises ToolError for anything else.
     """
     value: object = text
     try:
@@ -194,7 +194,7 @@ _ENTRY = re.compile(r"^(?::param (?:[^:]* )?)?(\w+) *(?:\(.*\))?:(.*(?:\n+[ \t].
 
 
 def parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
-    """Return the text before the first section, and {parameter: description in one line}."""
+    """Split a docstring: the text before the first section, and {parameter: one line about it}."""
     text = inspect.cleandoc(doc or "")
     description = _SECTION.split(text)[0]
     entries = _ENTRY.findall(dedent("".join(_ARGS.findall(text))) or text[len(description) :])

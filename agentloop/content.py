@@ -1,4 +1,4 @@
-"""Conversion of tool results and exceptions to message content.
+"""Turns what a tool returns or raises into the content of a message.
 
 Copy with: errors.py, waiting.py and their imports.
 """
@@ -13,15 +13,15 @@ from .errors import ToolError
 from .messages import FilePart, ImagePart, Part, Stop, TextPart, ToolCall, ToolMessage, clean_text
 from .waiting import logger, was_cancelled
 
-MAX_PARTS = 2_000  # maximum parts per result
-MAX_ATTACHED_BYTES = 20_000_000  # 27 MB in base64; providers accept requests of at least 32 MB
+MAX_PARTS = 2_000  # parts of a result
+MAX_ATTACHED_BYTES = 20_000_000  # 27 MB in base64; every provider accepts requests of 32 MB
 
 
 def to_content(value: Any, limit: int) -> str | tuple[Part, ...]:
-    """Convert a tool's result to text, or to parts if it contains parts. Never raises.
+    """Turn a tool's result into text, or into parts if it has parts. Never raises.
 
-    The text has at most `limit` characters in total, plus a note about omissions. The middle of
-    longer text is omitted.
+    All texts together have at most `limit` characters. The middle of a longer one is left out, and
+    a note says how much.
     """
     items: Sequence[object] = value if type(value) in (list, tuple) else (value,)
     if not any(isinstance(item, Part) for item in items):
@@ -62,7 +62,7 @@ def ends_run(error: BaseException, on_tool_error: str) -> bool:
 
 
 def error_result(call: ToolCall, error: BaseException) -> ToolMessage:
-    """Return the error result of a call: the text of a ToolError, or what was raised.
+    """The error result of a call: the text of a ToolError, or a description of what was raised.
 
     Anything but a ToolError is also logged with its traceback.
     """
@@ -75,10 +75,10 @@ def error_result(call: ToolCall, error: BaseException) -> ToolMessage:
 
 
 def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
-    """Truncate parts to `limit` characters of text, `MAX_ATTACHED_BYTES` and `MAX_PARTS`.
+    """Cut parts down to `limit` characters of text, `MAX_ATTACHED_BYTES` and `MAX_PARTS`.
 
-    The middle of the first text that exceeds the limit is omitted. Later texts, and attachments
-    that exceed the limit, are omitted; the last part states their number.
+    The first text that doesn't fit loses its middle. The texts after it are left out, and so are
+    attachments that don't fit; the last part says how many are missing.
     """
     kept: list[Part] = []
     omitted = max(0, len(parts) - MAX_PARTS)
@@ -101,7 +101,7 @@ def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
 
 
 def as_text(value: object) -> str:
-    """Convert a value to text: strings unchanged, other values as JSON or as their repr."""
+    """Turn a value into text: a string as it is, anything else as JSON, or else as its repr."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -115,15 +115,15 @@ def as_text(value: object) -> str:
 
 
 def as_json(value: object, show: Callable[[Any], str] = repr) -> str:
-    """Convert a value to JSON, or to "" if that's impossible; `show` writes unknown objects."""
+    """Turn a value into JSON; "" if that's impossible. `show` writes unknown objects."""
     try:
         return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=show).decode()
-    except Exception:  # a recursive value, for example, or invalid Unicode
+    except Exception:  # the value contains itself, for example, or invalid Unicode
         return ""
 
 
 def clip(text: str, limit: int) -> str:
-    """Return the text; a note replaces the middle of a text longer than `limit` characters."""
+    """Cut a text down to `limit` characters: a note replaces the middle."""
     if len(text) <= limit:
         return text
     head = text[: limit - limit // 2]
@@ -132,10 +132,9 @@ def clip(text: str, limit: int) -> str:
 
 
 def describe_error(error: BaseException, hide: Callable[[str], str] = str) -> str:
-    """Return the type and the first line of an exception, at most 500 characters.
+    """The type and the first line of an exception, or of each one in a group: 500 characters.
 
-    The description of a group contains the descriptions of its exceptions. `hide` removes secrets
-    before truncation, because a pattern does not match a part of a secret.
+    `hide` removes secrets before the text is cut off, because half a secret matches no pattern.
     """
     match error:
         case BaseExceptionGroup(exceptions=inner):  # the group itself has only a generic message
@@ -146,7 +145,7 @@ def describe_error(error: BaseException, hide: Callable[[str], str] = str) -> st
 
 
 def safe_str(show: Callable[[object], str], value: object) -> str:
-    """Return `show(value)`, or the name of the value's type if `show` fails."""
+    """`show(value)`, or the name of the value's type if that fails."""
     try:
         return clean_text(show(value))
     except Exception:

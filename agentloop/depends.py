@@ -1,4 +1,4 @@
-"""Depends: values that the program, not the model, provides to a tool.
+"""Depends: values that a tool gets from the program, and not from the model.
 
 Copy with: content.py, errors.py, waiting.py and their imports.
 
@@ -9,14 +9,14 @@ Copy with: content.py, errors.py, waiting.py and their imports.
     @tool
     async def find(name: str, db: Annotated[Db, Depends(get_db)]) -> str: ...
 
-A dependency is a synchronous or asynchronous function or generator. Code after the `yield` is
-executed after the tool. If the tool failed or was cancelled, the exception is raised at the
-`yield`, so that `async with` and `finally` clean up. The parameters of a dependency may be
-dependencies. Dependencies are called once per tool call, and closed in reverse order.
+A dependency is a function or a generator, `def` or `async def`. What comes after the `yield` runs
+after the tool. If the tool fails or is cancelled, the exception is raised at the `yield`, so `async
+with` and `finally` clean up. A dependency may have dependencies of its own. Each is called once per
+tool call, and they're closed in reverse order.
 
-Plain functions and generators run in the thread of the tool, so that the tool can use a SQLite
-connection opened by a dependency. A `def` tool and its plain dependencies share one thread per
-call. With an `async def` tool they run on the event loop, and should not block.
+A `def` tool and its `def` dependencies share one thread per call, so the tool can use a SQLite
+connection that a dependency has opened. With an `async def` tool, `def` dependencies run on the
+event loop and shouldn't block.
 """
 
 import inspect
@@ -47,8 +47,7 @@ class Dependency:
 def Depends(function: Function) -> Any:
     """Declare a dependency: `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`.
 
-    A plain function runs in the thread of its tool: the event loop's for an `async def` tool.
-    Raises TypeError for a parameter of the function without a default or a dependency.
+    Raises TypeError if the function has a parameter with neither a default nor a dependency.
     """
     signature = signature_of(function)
     needs = marked(signature.parameters)
@@ -56,24 +55,24 @@ def Depends(function: Function) -> Any:
         signature.bind(**needs)
     except TypeError as error:
         name = getattr(function, "__qualname__", function)
-        raise TypeError(f"{name}: {error}. Declare its dependency or default") from None
+        raise TypeError(f"{name}: {error}: give it a dependency or a default") from None
     return Dependency(function, needs)
 
 
 def current_agent() -> object:
-    """Provide the agent that runs a tool, with `Depends(current_agent)`."""
-    raise LookupError("current_agent is only available inside a tool call")
+    """Give a tool the agent that runs it: write `Depends(current_agent)`."""
+    raise LookupError("current_agent is a dependency: write Depends(current_agent) in a tool")
 
 
 def current_call() -> object:
-    """Provide the `ToolCall` of a tool, with `Depends(current_call)`."""
-    raise LookupError("current_call is only available inside a tool call")
+    """Give a tool its own `ToolCall`: write `Depends(current_call)`."""
+    raise LookupError("current_call is a dependency: write Depends(current_call) in a tool")
 
 
 class Resolver(AsyncExitStack):
     """The dependencies of one tool call: `async with Resolver(overrides, thread) as r: ...`.
 
-    `overrides` maps functions to their replacements. Plain functions run in the `thread`.
+    `overrides` maps functions to their replacements. `def` functions run in the `thread`.
     """
 
     def __init__(self, overrides: Overrides, thread: WorkThread) -> None:
@@ -83,14 +82,10 @@ class Resolver(AsyncExitStack):
         self.values: dict[Function, object] = {}
 
     async def get(self, needs: Needs) -> dict[str, object]:
-        """Resolve the dependencies of one function, as {parameter: value}.
-
-        Dependencies that were called before are not called again.
-        """
+        """Get the dependencies of one function, as {parameter: value}. None is called twice."""
         return {name: await self._value(dependency) for name, dependency in needs.items()}
 
     async def _value(self, dependency: Dependency) -> object:
-        """Return the value of a dependency, or of its override."""
         if dependency.function in self.overrides:
             dependency = Depends(self.overrides[dependency.function])
         function = dependency.function
@@ -100,7 +95,9 @@ class Resolver(AsyncExitStack):
         return self.values[function]
 
     async def _open(self, value: object) -> object:
-        """Return the value of a function: advance a generator to its `yield`, await a coroutine."""
+        """Get the value out of what a function returned: run a generator up to its `yield`, await a
+        coroutine.
+        """
 
         def once() -> Any:
             return value
@@ -109,35 +106,35 @@ class Resolver(AsyncExitStack):
             return await self.enter_async_context(asynccontextmanager(once)())
         if inspect.isgenerator(value):
             manager = contextmanager(once)()
-            # registered before opening, because a cancellation may abandon the thread
+            # first, because the thread may be abandoned while the generator runs
             self.push_async_exit(partial(self.thread.run, manager.__exit__))
             return await self.thread.run(manager.__enter__)
         return await value if inspect.isawaitable(value) else value
 
     async def __aexit__(self, *error: Any) -> None:
-        """Close the dependencies. They receive the exception of the tool and cannot suppress it.
+        """Close the dependencies. They get the exception of the tool, but can't suppress it.
 
-        If closing fails as well, both exceptions are raised as a group, unless the second was
-        raised `from` the first.
+        If they fail as well, both exceptions are raised as a group, unless the second was raised
+        `from` the first.
         """
         try:
             with shield_from_cancel():
                 await super().__aexit__(*error)
         except Exception as failure:
             reason = error[1]
-            if reason is None:  # the model must be informed that the call may have had effects
+            if reason is None:  # the model must know that the call may have had effects
                 raise ToolError(
-                    f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"
+                    f"the tool ran, but a dependency failed to close: {describe_error(failure)}"
                 ) from failure
             if failure.__cause__ is reason:
                 raise
-            raise BaseExceptionGroup("closing failed, too", [reason, failure]) from None
+            raise BaseExceptionGroup("a dependency failed to close", [reason, failure]) from None
         finally:
             self.thread.close()
 
 
 def marked(parameters: Mapping[str, Parameter]) -> Needs:
-    """Return the parameters declared with `Depends`."""
+    """The parameters that are declared with `Depends`."""
     needs: Needs = {}
     for name, parameter in parameters.items():
         if mark := _mark(parameter.default) or _mark(parameter.annotation):
@@ -146,7 +143,7 @@ def marked(parameters: Mapping[str, Parameter]) -> Needs:
 
 
 def _mark(hint: object) -> Dependency | None:
-    """Return the Dependency in a default or an annotation, at any depth."""
+    """Find the Dependency in a default or an annotation, at any depth."""
     if isinstance(hint, Dependency):
         return hint
     for inner in get_args(getattr(hint, "__value__", hint)):  # __value__: of `type X = ...`
@@ -156,9 +153,9 @@ def _mark(hint: object) -> Dependency | None:
 
 
 def signature_of(function: Function) -> Signature:
-    """Return the signature of a function with resolved annotations.
+    """The signature of a function, with types instead of texts as annotations.
 
-    String annotations (`from __future__ import annotations`) may use names of the function's
-    module. Raises NameError for other names.
+    Texts (`from __future__ import annotations`) may use the names of the function's module. Raises
+    NameError for any other name.
     """
     return inspect.signature(function, eval_str=True)

@@ -2,8 +2,8 @@
 
 Copy with: transcript.py and its imports.
 
-Listeners receive these objects, and `query_stream` yields them. Events are not stored, unlike the
-records of the log.
+Listeners get these objects, and `query_stream` yields them. Unlike the records of the log, they
+aren't stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .waiting import logger
 
 
 class _Event(Advised):
-    """Base of events."""
+    pass
 
 
 @dataclass
@@ -42,8 +42,8 @@ class ThinkingDeltaEvent(_Text):
 class ToolCallDeltaEvent(_Event):
     """The next piece of a call's arguments in a stream.
 
-    The call may never follow, because truncated replies are requested again. `tool_call_id` is
-    empty if the provider sends no id.
+    The call may never follow, because a reply that breaks off is requested again. `tool_call_id` is
+    "" if the provider sends no id.
     """
 
     content: str
@@ -87,10 +87,10 @@ class StepCompleteEvent(_Event):
 
 @dataclass
 class ToolCallEvent(_Event):
-    """The model calls a tool. The tool starts when a `query_stream` reader requests the next event.
+    """The model calls a tool. If you read a `query_stream`, it starts when you ask for more.
 
-    `args` contains the arguments of the model, or {} for arguments other than a JSON object.
-    `parent_id` is the id of the call whose tool made this call, or "": see `NestedCalls.call`.
+    `args` has the model's arguments, or {} if they aren't a JSON object. `parent_id` is the id of
+    the call whose tool made this one, or "" if the model made it: see `NestedCalls.call`.
     """
 
     tool: str
@@ -101,7 +101,7 @@ class ToolCallEvent(_Event):
 
 @dataclass
 class ToolResultEvent(_Event):
-    """The result of a tool call, as returned to the model or to the calling tool."""
+    """The result of a tool call, as the model reads it, or the tool that made the call."""
 
     tool: str
     result: str
@@ -115,7 +115,7 @@ class HiddenUserMessageEvent(_Text):
 
 @dataclass
 class CompactionEvent(_Event):
-    """The conversation was summarized, or old turns were dropped: the request prefix changes."""
+    """The conversation was summarized, or old turns were dropped, which changes the prefix."""
 
     summary: str
     tokens_before: int
@@ -124,7 +124,7 @@ class CompactionEvent(_Event):
 
 @dataclass
 class OverBudgetEvent(_Event):
-    """A request exceeds `context_budget`, and would exceed it even without old turns.
+    """A request is over `context_budget`, even after its old turns were dropped.
 
     `tokens` is an estimate.
     """
@@ -135,9 +135,9 @@ class OverBudgetEvent(_Event):
 
 @dataclass
 class ToolsChangedEvent(_Event):
-    """The tools differ from those of the previous request: the request prefix changes.
+    """The tools aren't those of the previous request, which changes the prefix.
 
-    `tools` contains the current names; a description or a schema may also have changed.
+    `tools` has their names now. Perhaps only a description or a schema has changed.
     """
 
     tools: list[str]
@@ -145,14 +145,14 @@ class ToolsChangedEvent(_Event):
 
 @dataclass
 class PruneEvent(_Event):
-    """Old results were replaced by placeholders: the request prefix changes."""
+    """Placeholders have replaced old results, which changes the prefix."""
 
     tool_call_ids: list[str]
 
 
 @dataclass
 class FinalResponseEvent(_Event):
-    """The answer of the run. `stop_reason` equals that of the Result."""
+    """The answer of the run. `stop_reason` is the Result's."""
 
     content: str
     stop_reason: str = "completed"
@@ -160,10 +160,10 @@ class FinalResponseEvent(_Event):
 
 @dataclass
 class SubAgentEvent(_Event):
-    """An event of a sub-agent. `agent` is the tool, `tool_call_id` the call that started it.
+    """An event of a sub-agent. `agent` is its tool, `tool_call_id` the call that runs it.
 
-    For a sub-agent of a sub-agent, `event` is another SubAgentEvent. Separate UsageEvents also
-    report the tokens of sub-agents.
+    If the sub-agent has a sub-agent, `event` may be another SubAgentEvent. The tokens of sub-agents
+    also arrive as UsageEvents of their parent.
     """
 
     agent: str
@@ -192,7 +192,7 @@ Event = (
 
 
 def check_listener(listener: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Refuse `async def` functions, which would never run. Raises ValueError."""
+    """Raise ValueError for an `async def` function, which would never run."""
     if inspect.iscoroutinefunction(listener):
         raise ValueError(
             "a listener must be a plain function, not `async def`: put the event into a queue, or "

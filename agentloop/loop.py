@@ -64,19 +64,19 @@ class Loop(Settings):
     """A for-loop around a chat model and its tools: the smallest agent.
 
     llm: the chat model.
-    tools: what the model may call, declared with `@tool`.
+    tools: what the model may call: functions with `@tool`.
     system_prompt: the instructions at the beginning of every request, or a function that gets the
         agent and returns them. It's called once per run, so that all requests of a run share the
         prefix.
-    max_iterations: maximum number of turns (model calls) in a run.
+    max_iterations: how many turns (model calls) a run may take.
     dependency_overrides: `{dependency: replacement}`, mainly for tests.
-    max_parallel: maximum number of calls that run at the same time.
-    max_result_chars: maximum characters of a tool result; the middle of a longer one is left out.
-    tool_timeout: maximum seconds per call, unless the tool has its own `timeout`, such as
+    max_parallel: how many calls may run at the same time.
+    max_result_chars: how long a tool result may be; the middle of a longer one is left out.
+    tool_timeout: how many seconds a call may take, unless its tool has its own `timeout`, such as
         `math.inf`.
-    cancel_timeout: maximum seconds to wait for a tool that was cancelled.
-    on_tool_error: "return" shows an exception to the model, "raise" ends the run with it. The model
-        sees a ToolError either way.
+    cancel_timeout: how many seconds to wait for a tool that was cancelled.
+    on_tool_error: "return" shows a tool's exception to the model; "raise" ends the run with it,
+        unless it's a ToolError.
     listeners: functions that are called with every event.
     """
 
@@ -142,22 +142,25 @@ class Loop(Settings):
                 return run.end_if_interrupted(error)
 
     async def query(self, prompt: Prompt) -> str:
-        """Run a prompt and return its answer. Raises RunStopped if the run ends without one."""
+        """Run a prompt and return its answer, or a summary if the run is out of turns.
+
+        Raises RunStopped if the run ends in any other way.
+        """
         result = await self.run(prompt)
         if not result.answered:
             raise RunStopped(result)
         return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """Return an async iterator over the events of a run, with the Result at the end.
+        """Run a prompt, and iterate over its events. `stream.result` is the Result at the end.
 
             async with agent.query_stream(prompt) as stream:
                 async for event in stream: ...
             stream.result.stop_reason           # `result` is None until the run has ended
 
-        Leave the block to cancel the run; without `async with`, call `stream.aclose()`. A tool
-        starts only after you ask for the event that follows its ToolCallEvent, so if you leave at
-        that event, the tool doesn't start.
+        Leave the block to cancel the run; if you don't use `async with`, call `stream.aclose()`. A
+        tool starts only when you ask for the event after its ToolCallEvent, so if you leave at that
+        event, the tool doesn't start.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
@@ -168,19 +171,16 @@ class Loop(Settings):
     # ---- the seams, for mixins to override
 
     async def context(self) -> list[Message]:
-        """Return the messages of the next request, without sending it.
-
-        If you call it again, it returns an equal list.
-        """
+        """The messages of the next request. Nothing is sent, and the next call gives equal ones."""
         text = self.system_text()
         return [SystemMessage(text), *self.messages] if text else [*self.messages]
 
     def toolset(self) -> Sequence[Tool]:
-        """Return the tools offered to the model in this turn."""
+        """The tools to offer to the model in this turn."""
         return self.tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        """Send one request and return the reply. Replies of turns are streamed as events."""
+        """Send one request and return the reply. If it's a turn's, it's streamed as events."""
         llm = request.model or self.llm
         on_delta = self.emit if request.purpose == "step" and self.listened else None
         start = time.perf_counter()
@@ -200,9 +200,9 @@ class Loop(Settings):
         """Run the calls of a turn, at the same time if their tools allow that.
 
         Returns a Result if a done tool ended the run. Every call gets a result unless it's
-        cancelled, never starts, or waits for something from outside. If calls raise, one exception
-        counts after all have ended: an error before a Stop, a Stop before a TaskComplete, and the
-        first call's among equals.
+        cancelled, never starts, or waits for something from outside. If several calls raise, one
+        exception wins once all have ended: an error over a Stop, a Stop over a TaskComplete, and
+        among equals the first call's.
         """
         run = self.active_run
         outcomes = list[BaseException | None]()
@@ -245,22 +245,22 @@ class Loop(Settings):
             return error_result(call, error)
 
     async def finish(self, result: Result) -> Result | None:
-        """Return the result that ends the run, or None to continue.
+        """Return the result to end the run, or None to go on.
 
-        Gets every answer, done result and cut-off reply, and the result of a Stop, after which the
-        run ends whatever you return.
+        It gets every answer, done result and cut-off reply. It also gets the result of a Stop, but
+        then the run ends whatever you return.
         """
         return result
 
     def record(self, record: Record) -> None:
-        """Append to the log. Emits nothing, and can't be cancelled because it isn't async."""
+        """Append to the log. It emits no event, and because it isn't async, nothing cancels it."""
         self.log.append(record)
 
     # ---- what follows from the log
 
     @property
     def messages(self) -> MessageView:
-        """The messages sent to the model, except the system prompt. Every call has a result."""
+        """What the model sees, except the system prompt. Every call has a result."""
         with self.log.lock:
             return MessageView(self.conversation.messages)
 
@@ -284,7 +284,7 @@ class Loop(Settings):
         return tuple(state.presented for state in states if state.awaits)
 
     def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
-        """Return the fold `kind(log, *settings)`, updated with all records: see `Log.fold`."""
+        """The fold `kind(log, *settings)`, which has seen all records: see `Log.fold`."""
         return self.log.fold(kind, *settings)
 
     # ---- what tools, mixins and programs use
@@ -292,7 +292,8 @@ class Loop(Settings):
     def fork(
         self, at: int | None = None, *, cls: type[Self] | None = None, **settings: Any
     ) -> Self:
-        """Return an independent copy with the records before index `at`, by default all.
+        """Copy the agent, with the records before index `at`, by default all. The two are
+        independent of each other.
 
         The copy has the same settings, except those that you pass; other attributes start anew. An
         agent with an empty log is a template: fork it once per request.
@@ -336,18 +337,18 @@ class Loop(Settings):
             self.active_run.events.put_nowait(event)
 
     def tool(self, call: ToolCall) -> Tool:
-        """Return a call's tool, from this turn's tools. Raises ToolError for an unknown name."""
+        """Find a call's tool among this turn's. Raises ToolError if there's none of that name."""
         return find_tool(call, self._turn_tools)
 
     def system_text(self) -> str:
-        """Return the text of the system prompt, which stays the same during a run."""
+        """The text of the system prompt, which stays the same during a run."""
         if isinstance(self.system_prompt, str):
             return self.system_prompt
         run = self.active_run
         return run.system_text if run and run.is_alive else self.system_prompt(self)
 
     def load_records(self) -> Iterable[Record]:
-        """Return the records that a new agent starts with, as `Session` does."""
+        """The records that a new agent starts with: those of the file, in a `Session`."""
         return ()
 
     async def wait_for_cancelled_run(self) -> None:

@@ -1,4 +1,4 @@
-"""What the loop needs from a chat model, and what it asks: `ChatModel`, and one `Request`.
+"""What the loop needs of a chat model, `ChatModel`, and what it sends, one `Request`.
 
 Copy with: events.py, messages.py, tools.py and their imports.
 """
@@ -13,7 +13,7 @@ from .tools import Tool
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """The interface of a chat model. With `on_delta`, it also streams the reply that it returns."""
+    """What a chat model must have. If it gets an `on_delta`, it also streams the reply."""
 
     @property
     def model(self) -> str: ...
@@ -32,8 +32,8 @@ class ChatModel(Protocol):
 class Request:
     """One model request. `purpose` is "step" for a turn of the loop.
 
-    Mixins name other purposes for their own requests, such as "compaction". `model` takes the place
-    of `agent.llm` for this request.
+    The requests of mixins have other purposes, such as "compaction". `model` takes the place of
+    `agent.llm` for this request.
     """
 
     messages: Sequence[Message]

@@ -97,8 +97,8 @@ class Run:
 
     system_text: the system prompt of all requests of the run.
     events: the queue of the stream's reader, if there is one.
-    stopping: whether no further call may start, because a call has ended the run, or somebody
-        interrupts it. A call that waits for something from outside lets the others run.
+    stopping: whether no more calls may start, because one has ended the run, or somebody interrupts
+        it. A call that waits for something from outside lets the others run.
     interrupted: whether the task was cancelled to end the run with a Result.
     """
 
@@ -114,7 +114,7 @@ class Run:
         self._steps = 0
         if not isinstance(cast(object, self.system_text), str):
             raise TypeError(
-                f"system_prompt: the function must return text, not {self.system_text!r:.80}"
+                f"system_prompt: your function must return text, not {self.system_text!r:.80}"
             )
 
     @property
@@ -138,7 +138,7 @@ class Run:
             raise asyncio.CancelledError
 
     async def wait_if_cancelled(self, seconds: float) -> None:
-        """Wait until a cancelled run has ended, at most this long."""
+        """Wait until a cancelled run has ended, but no longer than this."""
         if self.is_alive and self.is_cancelled:
             await asyncio.wait([self.task], timeout=seconds)
 
@@ -155,10 +155,10 @@ class Run:
             record(message)
 
     async def resume(self) -> Result | None:
-        """Run the calls that an earlier run has left open.
+        """Run the calls that an earlier run has left open. After a prompt, there are none.
 
         Returns a Result if one of them is a done call, or if the earlier run was killed before it
-        returned its answer. Does nothing after a prompt, which has closed the open calls.
+        returned its answer.
         """
         agent = self.agent
         resumable = [tool.name for tool in agent.turn_tools() if tool.resumes]
@@ -205,7 +205,7 @@ class Run:
                 agent.add(record_of(call, replace(result, seconds=seconds)))
 
     async def _announce(self, call: ToolCall) -> bool:
-        """Emit the ToolCallEvent, wait for its reader, and return whether the call may start."""
+        """Emit the ToolCallEvent, and wait for its reader. Returns whether the call may start."""
         if self.stopping:
             return False
         self._steps += 1
@@ -226,7 +226,7 @@ class Run:
         return self.end(result)
 
     def end_if_interrupted(self, error: BaseException) -> Result:
-        """End an interrupted run with a Result. Raises the error of any other run.
+        """End the run with a Result if it was interrupted; if not, raise the error.
 
         The error is a CancelledError, or what a model raised in response to one.
         """
@@ -247,9 +247,9 @@ class Run:
 class EventStream(Advised):
     """An async iterator over the events of a run; `result` is the Result after the last event.
 
-    Leaving the iteration early cancels the run: immediately when the stream is garbage-collected,
-    with `aclose()`, or at the end of `async with`. The class is not an async generator, because
-    Python delays a generator's `aclose` after a `break`.
+    If you leave early, the run is cancelled: when the stream is garbage-collected, with `aclose()`,
+    or at the end of `async with`. This isn't an async generator, because after a `break` Python
+    closes a generator only later.
     """
 
     def __init__(self, run: Callable[[EventQueue], Awaitable[Result]], grace: float) -> None:
@@ -267,11 +267,11 @@ class EventStream(Advised):
         if self._ended:
             raise StopAsyncIteration
         if not self._task:
-            # a reference from the task would prevent garbage collection of the stream
+            # if the task referred to the stream, the stream would never be garbage-collected
             queue = self._queue
             self._task = asyncio.ensure_future(capture(self._run(queue)))
             self._task.add_done_callback(lambda _: queue.put_nowait(None))
-        else:  # the reader has processed the last event: the run continues
+        else:  # the reader is done with the last event, so the run goes on
             self._queue.task_done()
         try:
             event = await self._queue.get()
@@ -289,7 +289,7 @@ class EventStream(Advised):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel a running run, and wait for its last records."""
+        """Cancel the run if it's still going, and wait for its last records."""
         self._ended = True
         self._queue.put_nowait(None)  # the reader may be waiting in another task
         if self._task and await cancel_and_wait([self._task], self._grace):
@@ -305,14 +305,14 @@ class EventStream(Advised):
 
         def __await__(self) -> object:
             raise TypeError(
-                "an EventStream is read, not awaited: write `async for event in stream`, or "
+                "an EventStream can't be awaited: write `async for event in stream`, or "
                 "`result = await agent.run(prompt)`"
             )
 
         def __iter__(self) -> object:
             raise TypeError(
-                "write `async for event in stream` in an `async def` function; without events, "
-                "use agent.run_sync(prompt)"
+                "write `async for event in stream` in an `async def` function; if you don't need "
+                "events, use agent.run_sync(prompt)"
             )
 
         def __enter__(self) -> object:

@@ -1,4 +1,4 @@
-"""Settings: one typed constructor for the settings of a class and all its mixins.
+"""Settings: one typed constructor for a class and all its mixins.
 
 Copy with: messages.py.
 
@@ -54,7 +54,7 @@ class Settings:
     __signature__ = Signature()  # for `help` and `inspect.signature`
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Collect the settings of all bases. Raises TypeError if a class mistypes one."""
+        """Collect the settings of all bases. Raises TypeError if a name looks like a typo."""
         super().__init_subclass__(**kwargs)
         known = list[str]()
         for base in reversed(cls.__mro__):
@@ -69,12 +69,12 @@ class Settings:
             if name in known or name[0] == "_" or hasattr(value, "__get__"):
                 continue
             if near := get_close_matches(name, known, 1, 0.8):
-                raise TypeError(f"{cls.__name__}: unknown setting {name}. Did you mean {near[0]}?")
+                raise TypeError(f"{cls.__name__}: unknown setting {name}: did you mean {near[0]}?")
 
     def __init__(self, *values: object, **settings: object) -> None:
         cls: type = type(self)
         if values:
-            raise SettingError(f"settings are keywords: {cls.__name__}(llm=..., tools=[...])")
+            raise SettingError(f"write settings as keywords: {cls.__name__}(llm=..., tools=[...])")
         vars(self).update(check_settings(cls, settings))
         for name in _annotations(cls):
             if name[0] == "_" and hasattr(cls, name):
@@ -102,14 +102,14 @@ class Settings:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __post_init__(self) -> None:
-        """Initialize an agent or a fork after its settings. Overrides call super() first.
+        """Called once the settings of an agent, or of a fork, are there. Call super() first.
 
-        A fork has the settings of the original agent, even if an override changes settings.
+        If you change settings here, a fork still gets those of the original agent.
         """
 
 
 def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
-    """Check settings of a class, and add the defaults. Raises SettingError."""
+    """Check the settings of a class, and add the defaults. Raises SettingError."""
     known = _model(cls).model_fields
     if unknown := [name for name in settings if name not in known]:
         default = "it may belong to the model, or to a mixin that this class doesn't include"
@@ -129,7 +129,7 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
 
 
 def settings_of(settings: Settings) -> dict[str, Any]:
-    """The current settings of an object, as keywords of its constructor."""
+    """The settings of an object as they are now, as keywords of its constructor."""
     cls: type = type(settings)
     return {name: getattr(settings, name) for name in _model(cls).model_fields}
 
@@ -137,7 +137,7 @@ def settings_of(settings: Settings) -> dict[str, Any]:
 def copy_settings(
     original: AnySettings, cls: type[AnySettings], changes: Mapping[str, Any]
 ) -> AnySettings:
-    """Return an object of a class with the settings of another, apart from some changes."""
+    """Make an object of a class with the settings of another one, apart from some changes."""
     same = {**settings_of(original), **changes}
     twin = cls(**same)
     # `__post_init__` may have changed settings, and would change them twice in a copy of a copy
@@ -151,7 +151,7 @@ def _model(cls: type) -> type[BaseModel]:
     for name, kind in _annotations(cls).items():
         if name[0] == "_":
             continue
-        fields[name] = (kind, ...)  # required without a default
+        fields[name] = (kind, ...)  # required if there's no default
         if hasattr(cls, name):
             default = Field(default_factory=partial(getattr, cls, name))  # copied by validation
             fields[name] = (kind, default)

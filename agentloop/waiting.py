@@ -1,9 +1,9 @@
-"""Bounded waits: concurrent coroutines, timeouts, and cancellation within a grace period.
+"""Waits that end: for coroutines that run together, timeouts, and what was cancelled.
 
 Copy with: nothing else.
 
-Some tools do not stop, because the tool or an awaited function suppresses CancelledError. Such a
-tool is abandoned after `grace` seconds, with a warning. All waits are bounded.
+Some tools don't stop, because they, or something they await, suppress CancelledError. After `grace`
+seconds, such a tool is abandoned, with a warning. No wait here takes longer.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ T = TypeVar("T")
 
 logger = logging.getLogger("agentloop")
 
-MAX_BLOCKED = 1.0  # seconds without the event loop, in a tool
+MAX_BLOCKED = 1.0  # seconds in which a tool may keep the event loop from running
 
 
 async def gather_bounded(
     function: Callable[[Input], Awaitable[T]], items: Iterable[Input], *, at_once: int, grace: float
 ) -> list[T | BaseException]:
-    """Return the results or exceptions of `function` for all items, in order.
+    """Call `function` with every item, and return the results or exceptions in order.
 
-    At most `at_once` calls run concurrently; failures do not affect other calls. Calls that cancel
-    themselves are omitted. On cancellation, running calls are cancelled, and CancelledError is
-    raised after they have ended, or after `grace` seconds.
+    At most `at_once` calls run at the same time, and one that fails leaves the others alone. A call
+    that cancels itself is left out. If you cancel this, the running calls are cancelled, and
+    CancelledError is raised once they have ended, or after `grace` seconds.
     """
     slots = asyncio.Semaphore(at_once)
 
@@ -58,14 +58,14 @@ async def gather_bounded(
 
 
 async def wait_for(work: Awaitable[T], seconds: float | None, *, grace: float) -> T:
-    """Return the result of `work`, or raise TimeoutError after `seconds`.
+    """Await `work`. Raises TimeoutError after `seconds`.
 
-    If the work finishes during its cancellation, its result is returned, and the cancellation is
-    delivered at the next await. Work that does not stop is abandoned `grace` seconds later.
+    If the work still finishes while it's cancelled, you get its result, and the cancellation comes
+    at your next await. If it doesn't stop, it's abandoned `grace` seconds later.
     """
     if seconds is None:
         return await work
-    ended: list[T | BaseException] = []  # a task cancelled while ending loses its result
+    ended: list[T | BaseException] = []  # a task that's cancelled while it ends loses its result
 
     async def keep() -> None:
         ended.append(await capture(work))
@@ -82,7 +82,7 @@ async def wait_for(work: Awaitable[T], seconds: float | None, *, grace: float) -
         if cancelled or in_time:  # in time: the work cancelled itself
             raise asyncio.CancelledError
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
-    # context variables set by the work also apply to the caller
+    # if the work sets context variables, the caller sees them
     for variable, value in context.items():
         variable.set(value)
     if cancelled:
@@ -93,9 +93,10 @@ async def wait_for(work: Awaitable[T], seconds: float | None, *, grace: float) -
 
 
 async def capture(work: Awaitable[T]) -> T | BaseException:
-    """Return the result or exception of `work`. Cancellation of the task propagates.
+    """Await `work`, and return its result or its exception. A cancellation is still raised.
 
-    A KeyboardInterrupt raised by a task would stop the event loop, so it is returned as a value.
+    A KeyboardInterrupt comes back as a value, too, because a task that raises one stops the event
+    loop.
     """
     try:
         return await work
@@ -108,7 +109,7 @@ async def capture(work: Awaitable[T]) -> T | BaseException:
 async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) -> bool:
     """Cancel tasks and wait until they have ended, for at most `grace` seconds.
 
-    Return whether the waiting task was cancelled in the meantime, which does not shorten the wait.
+    Returns whether you were cancelled meanwhile; that doesn't shorten the wait.
     """
     loop = asyncio.get_running_loop()
     cancelled = False
@@ -136,9 +137,9 @@ _shielded = WeakKeyDictionary[object, bool]()  # by task: whether a cancellation
 
 @contextmanager
 def shield_from_cancel() -> Generator[None]:
-    """Delay cancellation by `cancel_and_wait` until the end of the block or of the grace period.
+    """Let `cancel_and_wait` cancel this task only after the block, or after the grace period.
 
-    A task that ends together with the block is not cancelled.
+    If the task ends together with the block, it isn't cancelled at all.
     """
     try:
         task = asyncio.current_task()
@@ -154,7 +155,7 @@ def shield_from_cancel() -> Generator[None]:
 
 
 async def warn_if_blocking(tool: str, work: Awaitable[T]) -> T:
-    """Return the result of a tool. A tool that blocks the event loop for a second is logged."""
+    """Await the work of a tool. If it blocks the event loop for a second, log a warning."""
     loop = asyncio.get_running_loop()
     start = loop.time()
     iterations = list[bool]()
@@ -162,15 +163,15 @@ async def warn_if_blocking(tool: str, work: Awaitable[T]) -> T:
     result = await work
     if not iterations and loop.time() - start > MAX_BLOCKED:
         logger.warning(
-            "tool %s blocks the event loop: declare it with `def`, to execute it in a thread, "
-            "or replace blocking calls such as time.sleep by `await asyncio.sleep`",
+            "tool %s blocks the event loop: write `def` instead of `async def`, so that it runs in "
+            "a thread, or await what blocks, such as `asyncio.sleep` instead of time.sleep",
             tool,
         )
     return result
 
 
 def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
-    """Run a coroutine like `asyncio.run`, but with a bounded wait for remaining tasks.
+    """Run a coroutine as `asyncio.run` does, but wait only `grace` seconds for remaining tasks.
 
     Raises RuntimeError in async code.
     """
@@ -179,7 +180,7 @@ def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -
     except RuntimeError:
         pass
     else:
-        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+        raise RuntimeError("run_sync() is for scripts: in async code, write await agent.run(...)")
     runner = asyncio.Runner()
     try:
         return runner.run(work())
@@ -192,19 +193,19 @@ def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -
 
 
 def cancel_this_task() -> None:
-    """Raise the CancelledError that was just caught at the next await."""
+    """Raise the CancelledError that you have just caught again, at the next await."""
     task = asyncio.current_task()
 
     def again() -> None:
         if task and task.cancelling() and task not in _shielded:
-            task.uncancel()  # preserves the number of cancellation requests
+            task.uncancel()  # so that the number of requests to cancel stays the same
             task.cancel()
 
     asyncio.get_running_loop().call_soon(again)
 
 
 def is_cancelled() -> bool:
-    """Return whether the current task was cancelled."""
+    """Whether the current task was cancelled."""
     task = asyncio.current_task()
     return bool(task and task.cancelling())
 
@@ -216,7 +217,7 @@ def raise_if_cancelled() -> None:
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Return whether the error is an external cancellation of this task."""
+    """Whether an error means that somebody has cancelled this task."""
     return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 
@@ -226,26 +227,26 @@ def was_cancelled(error: BaseException) -> bool:
 async def call_function(
     function: Callable[Params, Awaitable[T] | T], /, *args: Params.args, **kwargs: Params.kwargs
 ) -> T:
-    """Await an asynchronous function; execute a synchronous function in a separate thread."""
+    """Call a function: await it if it's `async def`, or run it in a thread if it's `def`."""
     with closing(WorkThread(inline=False)) as thread:
         result = await thread.run(function, *args, **kwargs)
         return cast(T, await result if inspect.isawaitable(result) else result)
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Return whether calling the function only creates a coroutine, without executing code."""
+    """Whether a call of the function only makes a coroutine or generator, and runs no code yet."""
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 class WorkThread:
-    """A thread that executes functions in order until `close`; `inline` uses the caller's thread.
+    """A thread that runs functions in order until `close`. `inline` runs them in your own thread.
 
-    The thread is a daemon thread: threads of `asyncio.to_thread` would delay the interpreter's
-    exit, and their limited number allows slow tools to block each other. Context variables have the
-    values of the caller at the first use.
+    It's a daemon thread. Those of `asyncio.to_thread` would keep the interpreter from exiting, and
+    there are so few that slow tools would block each other. Context variables have the values that
+    they have for the first caller.
 
-    On cancellation, the thread continues with its current function, and executes subsequently
-    submitted functions afterwards, without a waiting caller.
+    If you cancel a call, the thread finishes its function, and then runs those that are still
+    submitted, though nobody waits for them.
     """
 
     def __init__(self, *, inline: bool) -> None:
@@ -254,7 +255,7 @@ class WorkThread:
         self._is_started = self._is_left = False
 
     async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
-        """Execute a function in the thread, or an asynchronous function in the caller's thread."""
+        """Run a function in the thread; an `async def` function in the caller's own."""
         if self._inline or is_async(function):
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
@@ -272,7 +273,7 @@ class WorkThread:
         self._jobs.put(job)
         if self._is_left:
             raise asyncio.CancelledError
-        if not self._is_started:  # delayed until here, so that tools start in call order
+        if not self._is_started:  # not earlier, so that tools start in call order
             self._is_started = True
             work = partial(copy_context().run, self._work)
             threading.Thread(target=work, name="tool thread", daemon=True).start()
@@ -282,11 +283,11 @@ class WorkThread:
             if not ended_with.done():
                 self._is_left = True
                 raise
-            cancel_this_task()  # both ended simultaneously: return the result, then cancel
+            cancel_this_task()  # both at the same moment: return the result, then cancel
         return ended_with.result()
 
     def close(self) -> None:
-        """Terminate the thread after the submitted functions."""
+        """End the thread once the submitted functions have run."""
         self._jobs.put(None)
 
     def _work(self) -> None:

@@ -193,7 +193,7 @@ def unknown(sql: str, db: threading.Thread) -> None: ...
         (positional, "tool 'positional': parameter 'x' is positional-only"),
         (generator, "tool 'generator' must not be a generator function: return a list"),
         (async_generator, "tool 'async_generator' must not be a generator function: return a list"),
-        (unknown, r"tool 'unknown': .* Inject it with Depends.*Thread"),
+        (unknown, r"tool 'unknown': .* inject it with Depends.*Thread"),
     ],
 )
 def test_an_unsupported_signature_raises_type_error_with_the_reason(
