@@ -5,6 +5,7 @@ Copy with: the core, common/nested.py, common/records.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Any, Literal
 
@@ -145,6 +146,17 @@ def find_tool_of(agent: Loop, call: ToolCall) -> Tool | None:
             return None
         agent = runs.agent
     return by_name(agent.toolset()).get(call.name)
+
+
+def tools_below(agent: Loop) -> Iterator[Tool]:
+    """Yield the tools of an agent's sub-agents, at any depth."""
+    agents = [agent]
+    for each in agents:  # the list grows
+        for tool in each.toolset():
+            if each is not agent:
+                yield tool
+            if isinstance(tool, SubAgentTool) and tool.agent not in agents:
+                agents.append(tool.agent)
 
 
 class FiresHooks:

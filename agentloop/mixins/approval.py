@@ -45,7 +45,7 @@ from ..common.review import (
     decision_of,
     is_approved,
 )
-from ..common.subagents import RunsBelow
+from ..common.subagents import RunsBelow, tools_below
 from ..errors import ToolError
 from ..messages import (
     JSON,
@@ -58,7 +58,7 @@ from ..messages import (
     frozen,
 )
 from ..model import Request
-from ..tools import FunctionTool, Tool, find_tool
+from ..tools import FunctionTool, Tool, by_name, find_tool
 from ..transcript import (
     CallEntry,
     CallState,
@@ -254,13 +254,19 @@ class Approval(Gate):
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Approve this tool's calls from now on, until its definition changes.
 
+        It may also be a tool of the agent's sub-agents, at any depth. Call this method on the agent
+        that you talk to: a sub-agent starts with an empty log, so it would forget.
+
         arguments: globs by the name of the argument, such as `{"command": "git log*"}`. For one
             exact value, write `{"command": glob.escape(value)}`.
 
         Raises ToolError if there's no such tool.
         """
-        definition = asdict(find_tool(tool, self.toolset()))
-        self.record(AlwaysAllow(definition, arguments))
+        own = self.toolset()
+        below = [] if tool in by_name(own) else tools_below(self)
+        named = [each for each in below if each.name == tool]
+        for each in named or [find_tool(tool, own)]:
+            self.record(AlwaysAllow(asdict(each), arguments))
 
     def approve_plan(self) -> None:
         """Approve the plan that the model proposed in this conversation.

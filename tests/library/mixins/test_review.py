@@ -14,6 +14,7 @@ from agentloop import (
     ScriptedModel,
     Session,
     ToolCallEvent,
+    ToolError,
     ToolMessage,
     ToolResultEvent,
     UserMessage,
@@ -374,6 +375,47 @@ async def test_a_decision_may_be_changed_before_the_run_continues():
     agent.decide(waiting.id, "allow", arguments={"amount": 6})
     await agent.run()
     assert bank.paid == {(6, "anna"): 1}
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("below", [Agent, Asking])
+@pytest.mark.parametrize("amount", ["*", "500"])
+async def test_what_is_always_allowed_holds_for_later_calls_of_a_sub_agent(
+    tmp_path, depth, below, amount
+):
+    bank = Bank(depth)
+    given = {"approval_mode": "ask" if below is Agent else "auto", "session_dir": tmp_path}
+    given |= {"approval_rules": [Rule("allow", "clerk")]}
+    with bank.agent(cls=below, above=SavedAsking, **given) as agent:
+        [waiting] = (await agent.run("go")).pending
+        agent.allow_always(waiting.name, {"amount": amount})
+        assert "paid 500" in (await agent.run()).text
+    once_more = ScriptedModel(call("clerk", prompt="Pay."), "Done.")
+    with bank.agent(cls=below, above=SavedAsking, **given) as agent:
+        agent.llm = once_more
+        assert (await agent.run("Once more.")).text == "Done."
+        assert bank.paid == {(500, "anna"): 2}
+
+
+async def test_always_means_the_own_tool_of_an_agent_before_that_of_its_sub_agent():
+    clerk = Asking(llm=replaying(call("pay", amount=500), last), tools=[Bank().tool])
+    ran = []
+
+    @tool
+    def pay(cheque: str) -> str:
+        """Pay with a cheque."""
+        ran.append(cheque)
+        return "paid"
+
+    llm = replaying([call("pay", cheque="1"), call("clerk", prompt="Pay.")], last)
+    rules = [Rule("allow", "clerk")]
+    tools = [pay, as_tool(clerk, "clerk", "Pays")]
+    agent = Asking(llm=llm, tools=tools, approval_rules=rules)
+    agent.allow_always("pay")
+    [waiting] = (await agent.run("go")).pending
+    assert (ran, waiting.parsed) == (["1"], {"amount": 500})
+    with pytest.raises(ToolError, match="no tool named 'spend'"):
+        agent.allow_always("spend")
 
 
 @DEPTHS
