@@ -51,6 +51,7 @@ YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
 EDIT = ("e", "edit")
+RESPOND = ("r", "respond")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 ROOM = 10  # columns after a label, to type the answer
 LONG_RUN = 10.0  # seconds of a run whose end rings
@@ -70,6 +71,7 @@ Ctrl-X Ctrl-E  edit the message in $EDITOR
 Ctrl-B    move a running command to the background
 Shift-Tab next mode: edits without approval, only planning, approval of all
 Esc       stop an answer (also: Ctrl-C)
+y a n e r answer a question: yes, always, no, edit, write the result yourself
 Enter     during an answer: queue the message (Up edits it, Esc removes it)
           after an interrupted run: continue the run
 A line that ends with \\ continues in the next line."""
@@ -195,7 +197,7 @@ class Screen(RenderedChat):
     async def ask(self, call: ToolCall, reason: str) -> bool | str | Review:
         """Display a complete call and ask for approval, after other questions.
 
-        Return True, the reason of a denial, or the approval of edited arguments.
+        Returns True or False, the reason of a denial, or a review with arguments or a result.
         """
         async with self.one_question:
             owner = self.owner_of(call)
@@ -209,15 +211,18 @@ class Screen(RenderedChat):
             self.draw_question(call, owner)
             self.output = ""
             offer = f"always ({exact(always.text)}), " if always else ""
-            known = (*YES, *NO, *EDIT, *(ALWAYS if always else ()))
+            known = (*YES, *NO, *EDIT, *RESPOND, *(ALWAYS if always else ()))
             answer = await self.answer_to(
-                f"yes, {offer}no, edit, or an instruction >",
+                f"yes, {offer}no, edit, respond, or an instruction >",
                 known,
-                "Answer y, a, n or e, or write an instruction.",
+                "Answer y, a, n, e or r, or write an instruction.",
             )
             word = word_of(answer)
             if word in EDIT:
                 return await self.edit(call, owner)
+            if word in RESPOND:
+                result = await self.next_answer("the result for the model >")
+                return Review("respond", self.pastes.unfold(result))
             if always and word in ALWAYS:
                 self.standing.append(always)
             if word in (*YES, *ALWAYS):

@@ -681,6 +681,20 @@ def test_e_edits_other_arguments_as_json_and_wrong_ones_do_not_run(chat, project
     assert lines_of(project / "ledger") == ["50"]
 
 
+def test_r_gives_a_call_a_result_that_the_user_writes(chat, project, payments):
+    turns = [("pay", {"amount": 500})], "noted", [("clerk", {"prompt": "Pay both."})], "done"
+    screen = chat(*turns, options=payments)
+    screen.enter("go", QUESTION)
+    answer(screen, "r", "the result for the model >")
+    screen.enter("paid by hand", "noted")
+    assert said(screen.server.requests[-1], "tool") == ["paid by hand"]
+    screen.enter("both", "amount: 7 ")
+    answer(screen, "respond", "the result for the model >")
+    screen.enter("paid 7 by hand", "amount: 8 ")
+    answer(screen, "y", "done")
+    assert lines_of(project / "ledger") == ["8"]
+
+
 def test_questions_about_a_sub_agents_calls_name_it_and_come_one_by_one(chat, project, payments):
     screen = chat([("clerk", {"prompt": "Pay both."})], "done", options=payments)
     shown = screen.enter("go", QUESTION)
@@ -951,7 +965,7 @@ def test_in_plan_mode_no_rule_or_standing_approval_permits_a_change(chat, projec
 def test_an_unclear_word_is_queried_and_a_sentence_is_a_denial(chat, project):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
-    screen.enter("yess", "(yess? Answer y, a, n or e, or write an instruction.)")
+    screen.enter("yess", "(yess? Answer y, a, n, e or r, or write an instruction.)")
     assert len(screen.server.requests) == 1
     screen.enter("look at it first", "done")
     assert "look at it first" in said(screen.server.requests[-1], "tool")[0]
