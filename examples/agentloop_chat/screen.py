@@ -71,7 +71,7 @@ Ctrl-X Ctrl-E  edit the message in $EDITOR
 Ctrl-B    move a running command to the background
 Shift-Tab next mode: edits without approval, only planning, approval of all
 Esc       stop an answer (also: Ctrl-C)
-y a n e r answer a question: yes, always, no, edit, write the result yourself
+Answers   to a question: y(es), a(lways), n(o), e(dit), r (you write the result)
 Enter     during an answer: queue the message (Up edits it, Esc removes it)
           after an interrupted run: continue the run
 A line that ends with \\ continues in the next line."""
