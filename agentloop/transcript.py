@@ -7,8 +7,8 @@ happened besides. A run may end at any record, so a log may hold calls that have
 messages computed from it (the view) are valid for every provider all the same.
 
 An entry says itself what it changes: `Mark.apply` for the conversation, `CallEntry.apply_to` for a
-call. This file defines the entries that the loop records. Each other feature, also one of your
-own, defines its entries in its own file.
+call. This file defines the entries that the loop records. Any other feature, including yours,
+defines its entries in its own file.
 """
 
 from __future__ import annotations
@@ -77,16 +77,17 @@ class Mark(Clean):
     at: float = field(default_factory=time.time)
 
     def apply(self, conversation: Conversation) -> None:
-        """Update the conversation: the calls, the view or the run. By default nothing."""
+        """Change the conversation: the calls, the view or the run. By default, nothing changes."""
 
 
 @frozen
 class RunStart(Mark):
     """A run started. `extra` is what you passed to `run` as `extra`.
 
-    session, system_prompt, tools: recorded by a session: its name, the prompt, and the tools as
-        [name, description, parameters].
-    workflow_run: id of a run in a durable workflow. If it starts again, it replaces this attempt.
+    session, system_prompt, tools: in a session, its name, the prompt, and the tools as [name,
+        description, parameters].
+    workflow_run: the id of a run in a durable workflow. If that run starts again, it replaces this
+        attempt.
     """
 
     system_prompt: str = ""
@@ -117,12 +118,12 @@ class RunEnd(Mark):
 
 @frozen
 class Reset(Mark):
-    """A new history starts here; the records before it no longer count."""
+    """A new history starts here. The records before it don't count any more."""
 
 
 @frozen
 class Fork(Mark):
-    """A fork starts here. The original agent has paid for the requests before."""
+    """A fork starts here. Another agent has paid for the requests before it."""
 
     def apply(self, conversation: Conversation) -> None:
         conversation.requests = []
@@ -140,7 +141,7 @@ class CallEntry(Mark):
             self.apply_to(state)
 
     def apply_to(self, state: CallState) -> None:
-        """Update the state of the call. By default nothing."""
+        """Change the state of the call. By default, nothing changes."""
 
 
 @frozen
@@ -155,7 +156,7 @@ class ToolStart(CallEntry):
 class Awaits(CallEntry):
     """The call waits for its result from outside, as calls of `external` tools do.
 
-    Derived entries wait for something else, such as a decision. The run ends as `stop_reason`, and
+    Subclasses wait for something else, such as a decision. The run ends as `stop_reason`, and
     `agent.pending` lists the call as `presented`.
     """
 
@@ -164,11 +165,11 @@ class Awaits(CallEntry):
         return "needs_answer"
 
     def presented(self, call: ToolCall) -> ToolCall:
-        """Return the call as `agent.pending` shows it."""
+        """The call as `agent.pending` shows it."""
         return call
 
     def answered(self, content: object) -> CallEntry | None:
-        """Return the entry for an answer, or None if the answer is the result of the call."""
+        """The entry for an answer, or None if the answer is the call's result."""
         return None
 
     def apply_to(self, state: CallState) -> None:
@@ -176,16 +177,16 @@ class Awaits(CallEntry):
 
 
 class Asks(Stop):
-    """A tool raises this to wait for something from outside, with what the log then holds."""
+    """A tool raises this to wait for something from outside. `entry` is what the log then holds."""
 
     def entry(self, call: ToolCall) -> CallEntry:
-        """Return the log entry about the call of the tool that raised this."""
+        """The log entry about the call whose tool raised this."""
         raise NotImplementedError
 
 
 @frozen
 class RequestEntry(Mark):
-    """A model request that left no message in this log, recorded for its usage."""
+    """A model request that left no message in this log. It's recorded for its usage."""
 
     _: KW_ONLY
     usage: Usage | None = None
@@ -193,7 +194,7 @@ class RequestEntry(Mark):
 
     @property
     def is_request(self) -> bool:
-        """Whether a request was made."""
+        """Whether a model was asked at all."""
         return True
 
 
@@ -201,9 +202,9 @@ class RequestEntry(Mark):
 class SideRequest(RequestEntry):
     """A failed request or attempt, or a request of a sub-agent.
 
-    purpose: the purpose of a failed Request, or "failed attempt" for an attempt at a request.
-    tool_calls: number of calls in a sub-agent's reply.
-    text: what arrived of the reply to a failed attempt.
+    purpose: that of the Request that failed, or "failed attempt" if a request was tried again.
+    tool_calls: how many calls a sub-agent's reply had.
+    text: what arrived of the reply before the attempt failed.
     """
 
     purpose: str = ""
@@ -216,7 +217,7 @@ for base in (Mark, CallEntry, RequestEntry):  # never written themselves
 
 Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
 Records = Sequence[Record | Message]
-RequestRecord = AssistantMessage | RequestEntry  # records of model requests
+RequestRecord = AssistantMessage | RequestEntry  # what a model request leaves in the log
 Entry = TypeVar("Entry", bound=CallEntry)
 
 
@@ -224,21 +225,21 @@ Entry = TypeVar("Entry", bound=CallEntry)
 
 
 class Fold:
-    """A computation over a log that sees every record once, so that a late turn costs no more.
+    """Something computed from a log. It sees every record once, so a late turn costs no more.
 
     Write `take`, and read the fold with `agent.fold(MyFold)`.
     """
 
     def __init__(self, log: Records) -> None:
         self.log = log
-        self.taken = 0  # number of records that `take` has seen
+        self.taken = 0  # how many records `take` has seen
 
     def take(self, at: int, record: Record | Message) -> None:
-        """Process the record at an index of the log."""
+        """Look at the record at an index of the log."""
         raise NotImplementedError
 
     def catch_up(self) -> Self:
-        """Process the new records. After an exception, the fold is unusable."""
+        """Take the new records. If that raises, don't use the fold any more."""
         for record in self.log[self.taken :]:
             self.take(self.taken, record)
             self.taken += 1
@@ -249,9 +250,9 @@ AnyFold = TypeVar("AnyFold", bound=Fold)
 
 
 class Log(Sequence[Record]):
-    """The records of an agent, as a sequence that only grows. Thread-safe.
+    """The records of an agent, in a sequence that only grows. Thread-safe.
 
-    lock: held while a record is appended or a fold is updated.
+    lock: held while a record is appended, or a fold catches up.
     """
 
     __slots__ = ("_folds", "_records", "lock")
@@ -264,8 +265,8 @@ class Log(Sequence[Record]):
     def append(self, record: Record) -> None:
         """Append a record. In a program, call `agent.record`.
 
-        A Reset ends the history before it, and a workflow that starts a run again ends its earlier
-        attempt at the run: see `still_valid`.
+        A Reset drops the history before it, and a workflow that starts a run again drops its
+        earlier attempt: see `still_valid`.
         """
         with self.lock:
             kept = still_valid(self._records, record)
@@ -274,14 +275,14 @@ class Log(Sequence[Record]):
             self._records.append(record)
 
     def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
-        """Return the fold `kind(records, *settings)`, updated with all records.
+        """The fold `kind(records, *settings)`, which has seen all records.
 
-        Folds are kept, so a call processes only new records. If `take` raises, the next call starts
-        again at the first record. Raises TypeError unless `kind` is a class, because a lambda would
-        be kept forever.
+        Folds are kept, so each call only looks at new records. If `take` raises, the next call
+        starts again with the first record. Raises TypeError unless `kind` is a class, because a
+        lambda would be kept forever.
         """
         if not isinstance(kind, type):
-            raise TypeError(f"fold() takes a subclass of Fold and its settings, not {kind!r:.80}")
+            raise TypeError(f"fold() takes a subclass of Fold, then its settings; not {kind!r:.80}")
         with self.lock:
             fold = self._folds.pop((kind, settings), None)
             if fold is None:
@@ -311,7 +312,7 @@ class Log(Sequence[Record]):
 
 
 def still_valid(records: Sequence[Record], record: Record) -> int:
-    """Return how many records, from the first, still count after a new record."""
+    """How many of the records, from the first on, still count after a new one."""
     if isinstance(record, Reset):
         return 0
     if isinstance(record, RunStart) and record.workflow_run:
@@ -328,10 +329,10 @@ class Conversation(Fold):
     requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
     withheld: `id(message)` of messages that a gate refused, which the view leaves out.
-    instead: the results that the view contains instead of those in the log, by call id.
-    shown: the messages of the log that the view contains.
-    stop_reason: how the newest run ended; "" while it is in progress or if it was killed; None
-        before the first run.
+    instead: results that the view has in place of those in the log, by call id.
+    shown: the messages of the log that are in the view.
+    stop_reason: how the newest run ended; "" while a run is in progress or was killed; None before
+        the first run.
     """
 
     stop_reason: str | None = None
@@ -347,7 +348,7 @@ class Conversation(Fold):
 
     @property
     def messages(self) -> list[Message]:
-        """The messages sent to the model; a call that has no result gets a placeholder."""
+        """The messages that the model sees. A call that has no result gets a placeholder."""
         messages = list(self._messages)
         for place in self._open:
             messages[place.index] = place.fill(placeholder_result(place.state))
@@ -355,12 +356,12 @@ class Conversation(Fold):
 
     @property
     def open_calls(self) -> list[CallState]:
-        """The model's calls that have no result yet, in call order."""
+        """The model's calls that have no result yet, in their order."""
         states = self.states.values()
         return [state for state in states if state.result is None and not state.call.parent_id]
 
     def state_of(self, call: ToolCall) -> CallState:
-        """Return the state of a call. A mixin may have added a call that the log doesn't hold."""
+        """The state of a call. If a mixin has added it, the log may not hold the call."""
         return self.states.get(call.id) or CallState(call)
 
     def take(self, at: int, record: Record | Message) -> None:
@@ -381,18 +382,18 @@ class Conversation(Fold):
         self._show(record)
 
     def withhold(self, message: Record | Message) -> None:
-        """Remove a message from the view."""
+        """Take a message out of the view."""
         self.withheld.add(id(message))
         self.show(self.shown)
 
     def show_instead(self, result: ToolMessage) -> None:
-        """Let the view contain this result instead of the one that the call has in the log."""
+        """Put this result into the view, in place of the one that the call has in the log."""
         self.instead[result.tool_call_id] = result
         if place := self._filled.get(result.tool_call_id):
             self._messages[place.index] = place.fill(result)
 
     def show(self, records: Records) -> None:
-        """Let the view contain these records instead."""
+        """Make the view of these records, and no others."""
         self.shown: list[Message] = []
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # ids of the calls in the view
@@ -402,20 +403,20 @@ class Conversation(Fold):
             self._show(record)
 
     def _apply(self, entry: Mark) -> None:
-        """Apply an entry. One that raises, from a damaged file for example, has no effect."""
+        """Apply an entry. If it raises, because the file is damaged for example, it's ignored."""
         try:
             entry.apply(self)
         except Exception:
             logger.exception("a log entry has no effect: %r", entry)
 
     def _hold_call(self, call_id: str) -> None:
-        """Keep a call from starting: an unknown entry about it may be a request for approval."""
+        """Don't let a call start, because an unknown entry about it may be an approval request."""
         state = self.states.get(call_id)
         if state and state.may_start:
             Awaits(call_id).apply_to(state)
 
     def _show(self, record: Record | Message) -> None:
-        """Add a record to the view, if it is a message that isn't withheld."""
+        """Add a record to the view, if it's a message and not withheld."""
         if not isinstance(record, Message) or id(record) in self.withheld:
             return
         self.shown.append(record)
@@ -464,27 +465,27 @@ class _Slot:
 
 
 def view(log: Records) -> list[Message]:
-    """Return the messages that the model sees: valid for every provider, whatever the log holds.
+    """The messages that the model sees. They're valid for every provider, whatever the log holds.
 
-    After the newest Summary, every call has one result, in call order; a placeholder says what is
-    known about a call that has none. Results that belong to no call, second results and empty
-    replies are left out, and empty or repeated call ids replaced. Equal logs have equal views.
+    After the newest Summary, every call has one result, in call order. If a call has none, a
+    placeholder says what's known about it. Left out are results of no call, second results and
+    empty replies; empty and repeated call ids are replaced. Equal logs have equal views.
     """
     return Conversation(log).catch_up().messages
 
 
 def is_from_user(record: Record | Message) -> TypeGuard[UserMessage]:
-    """Return whether the user wrote the message, rather than the library or the program."""
+    """Whether the user wrote the message, and not the library or the program."""
     return isinstance(record, UserMessage) and not record.hidden
 
 
 def is_complete(reply: AssistantMessage) -> bool:
-    """Return whether a reply is complete. Calls of an incomplete reply don't run."""
+    """Whether a reply is complete. The calls of an incomplete reply don't run."""
     return reply.stop_reason in (None, "end", "tool_calls")
 
 
 def result_of(reply: AssistantMessage) -> Result:
-    """Return the Result of a run that ends with this reply."""
+    """The Result of a run that ends with this reply."""
     reason = reply.stop_reason or "end"
     return Result(reply.text, stop_reason=STOP_REASONS.get(reason, f"unknown:{reason}"))
 
@@ -496,15 +497,15 @@ def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
         early = conversation.stop_reason in ("", "error", "cancelled")  # "": it was killed
         if not can_continue(messages) and not (messages and early):
             raise ValueError(
-                "nothing to continue: no message awaits a reply of the model. "
-                "Give run() a prompt, such as 'Continue.'"
+                "there's nothing to continue, because no message awaits a reply of the model: "
+                "give run() a prompt, such as 'Continue.'"
             )
     elif not (prompt.strip() if isinstance(prompt, str) else prompt):
         raise ValueError("the prompt is empty: write the task")
 
 
 def can_continue(messages: Sequence[Message]) -> bool:
-    """Return whether the last message awaits a reply, or is a reply in which the model paused."""
+    """Whether the last message awaits a reply, or is one in which the model paused."""
     if not messages:
         return False
     last = messages[-1]
@@ -512,9 +513,9 @@ def can_continue(messages: Sequence[Message]) -> bool:
 
 
 def newest_prompt_index(log: Records) -> int:
-    """Return the index of the newest prompt, or len(log) if there's none.
+    """The index of the newest prompt, or len(log) if there's none.
 
-    A message sent during a run counts only if the log holds no prompt.
+    A message that was sent during a run only counts if the log has no prompt.
     """
     prompt = len(log)
     for at in reversed(range(len(log))):
@@ -529,9 +530,9 @@ def newest_prompt_index(log: Records) -> int:
 def with_unique_ids(
     reply: AssistantMessage, taken: Collection[str], *, new: bool = False
 ) -> AssistantMessage:
-    """Return the reply with call ids that aren't empty, and differ from each other and `taken`.
+    """Give calls new ids if theirs are empty, used twice in the reply, or in `taken`.
 
-    "call_1", "call_1" -> "call_1", "call_1_2". An empty id becomes a random one with new=True, else
+    "call_1", "call_1" -> "call_1", "call_1_2". If `new`, an empty id becomes a random one; if not,
     always the same one, so that equal logs have equal views.
     """
     ids = list[str]()
@@ -567,17 +568,17 @@ CallStatus = Literal[
 class CallState:
     """What a log says about one call.
 
-    status: "deferred" from the request for a later decision until the result that says so;
-        "denied" and "answered" from outside, before the next run records the result;
-        "cut_off" if the call's reply was incomplete, so that it never ran; "sealed" if the run
-        ended before the call, or if it had started and may not start again.
+    status: "deferred" until the call has the result which says that the decision comes later;
+        "denied" and "answered" once somebody outside has said so, and until the next run records
+        the result; "cut_off" if the reply was incomplete, so the call never ran; "sealed" if the
+        run ended before the call did, or if it had started and may not start again.
     start: `start.at` is the Unix time of the start.
-    result: None while the call is open. `result.seconds` is the duration, if known.
+    result: None while the call is open. `result.seconds` is how long it took, if that's known.
     inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those that have no
         result end with this call.
     awaits: the entry that says what the call waits for, if anything.
     decided: the result that came from outside; the next run records it.
-    entries: the log entries about the call. `state.newest(Decision)` returns the decision.
+    entries: the log entries about the call. `state.newest(Decision)` is the last decision.
     """
 
     call: ToolCall
@@ -595,7 +596,7 @@ class CallState:
         return self.awaits.presented(self.call) if self.awaits else self.call
 
     def newest(self, kind: type[Entry]) -> Entry | None:
-        """Return the newest entry of a type about this call."""
+        """The newest entry of this type about the call, or None."""
         for entry in reversed(self.entries):
             if isinstance(entry, kind):
                 return entry
@@ -608,14 +609,14 @@ class CallState:
 
     @property
     def waiting_inside(self) -> list[CallState]:
-        """The nested calls, at any depth, that may still start."""
+        """The nested calls that may still start, at any depth."""
         waiting = list[CallState]()
         for inner in self.inner:
             waiting += [inner] if inner.may_start else inner.waiting_inside
         return waiting
 
     def end(self, result: ToolMessage) -> None:
-        """Give the call its result. A started call is never "denied"."""
+        """Give the call its result. If it had started, it's never "denied"."""
         self.result, self.awaits = result, None
         inner_ends = self.status != "deferred"  # the result says that the outcome follows
         if result.origin == "tool" or (result.origin == "denied" and self.start):
@@ -630,10 +631,10 @@ class CallState:
 def calls_to_resume(
     conversation: Conversation, resumable: Collection[str]
 ) -> tuple[list[ToolCall], list[CallState]]:
-    """Return the open calls that may run, and those that may not run again.
+    """Divide the open calls into those that may run, and those that may not run again.
 
-    A started call may have had effects, and runs again only if its tool is in `resumable`. If it
-    isn't, the nested calls that wait for something from outside may still run.
+    If a call had started, it may have had effects, and runs again only if its tool is in
+    `resumable`. If it isn't, its nested calls may run if they wait for something from outside.
     """
     runnable: list[ToolCall] = []
     ended: list[CallState] = []
@@ -648,10 +649,10 @@ def calls_to_resume(
 
 
 def waiting_state(conversation: Conversation, call_id: str) -> CallState:
-    """Return the state of a call that may still start. Raises ValueError for any other call."""
+    """The state of a call that may still start. Raises ValueError for any other call."""
     state = conversation.states.get(call_id)
     if state is None:
-        raise ValueError(f"unknown call {call_id!r}: agent.pending lists the pending calls")
+        raise ValueError(f"there's no call {call_id!r}: agent.pending lists the calls that wait")
     if not state.may_start:
         reason = f" ({state.result.text})" if state.status == "sealed" and state.result else ""
         raise ValueError(f"the call {call_id!r} is not pending: it is {state.status}{reason}")
@@ -659,7 +660,7 @@ def waiting_state(conversation: Conversation, call_id: str) -> CallState:
 
 
 def placeholder_result(state: CallState) -> ToolMessage:
-    """Return a result that tells the model what is known about a call that has none."""
+    """Make a result that tells the model what's known about a call that has none."""
     if state.decided:
         return state.decided
     if state.status == "cut_off":
@@ -669,7 +670,7 @@ def placeholder_result(state: CallState) -> ToolMessage:
 
 
 def with_calls_made(state: CallState, text: str) -> str:
-    """Return a text about a call, followed by the calls that it made and their results."""
+    """Add to a text about a call which calls it made, and their results."""
     if not state.inner:
         return text
     made = "\n".join(map(describe_inner, state.inner))
@@ -677,7 +678,7 @@ def with_calls_made(state: CallState, text: str) -> str:
 
 
 def result_of_failure(state: CallState, error: BaseException) -> ToolMessage | None:
-    """Return the result of a call that ends the run, or None if the call stays open."""
+    """The result of a call that ends the run by raising; None if the call stays open."""
     if was_cancelled(error):
         return None
     if not isinstance(error, Stop):
@@ -693,7 +694,7 @@ def describe_inner(state: CallState) -> str:
 
 
 def forked(records: Sequence[Record]) -> list[Record]:
-    """Return the records of a fork: these, and a placeholder result for each call without one."""
+    """The records of a fork: these, then a placeholder result for each call that has none."""
     if not records:
         return []
     conversation = Conversation(records).catch_up()
@@ -702,14 +703,14 @@ def forked(records: Sequence[Record]) -> list[Record]:
 
 @frozen
 class RoutedCall(ToolCall):
-    """A call that decides itself how the log holds what happens to it.
+    """A call that says itself how the log holds what happens to it.
 
-    Nested calls and calls of sub-agents aren't calls of this log's model, and the result of a call
-    that a reviewer has edited says so.
+    Nested calls and calls of sub-agents aren't calls of this log's model. If a reviewer has edited
+    a call, its result says so.
     """
 
     def record_of(self, record: ToolMessage | CallEntry) -> Record:
-        """Return what the log holds for this call's result, or for an entry about this call."""
+        """What the log holds for this call's result, or for an entry about it."""
         raise NotImplementedError
 
 
@@ -717,7 +718,7 @@ del TAGS[tag_of(RoutedCall)]  # never a record
 
 
 def record_of(call: ToolCall, record: ToolMessage | CallEntry) -> Record:
-    """Return what the log holds for a call's result, or for an entry about the call."""
+    """What the log holds for a call's result, or for an entry about the call."""
     return call.record_of(record) if isinstance(call, RoutedCall) else record
 
 
@@ -725,14 +726,14 @@ def record_of(call: ToolCall, record: ToolMessage | CallEntry) -> Record:
 
 
 def is_request(record: object) -> TypeGuard[RequestRecord]:
-    """Return whether the record documents a model request, unlike some summaries."""
+    """Whether a record stands for a model request. Not every summary does."""
     if isinstance(record, RequestEntry):
         return record.is_request
     return isinstance(record, AssistantMessage)
 
 
 def failed_attempts(outcome: AssistantMessage | BaseException) -> list[SideRequest]:
-    """Return the entries for the failed attempts before a reply or an error: they may be billed."""
+    """The entries for the failed attempts before a reply or an error, which may be billed."""
     return [
         SideRequest("failed attempt", usage=each.usage, model=each.model, text=each.text)
         for each in attempts_of(outcome)
@@ -740,6 +741,6 @@ def failed_attempts(outcome: AssistantMessage | BaseException) -> list[SideReque
 
 
 def usage_of(records: Iterable[object]) -> Usage:
-    """Return the sum of the tokens of the model requests among some records."""
+    """The tokens of all model requests among these records."""
     requests = filter(is_request, records)
     return sum((request.usage for request in requests if request.usage), Usage())

@@ -4,7 +4,8 @@ Copy with: transcript.py and its imports.
 
     logging.basicConfig(level=logging.DEBUG)
 
-A line has names, numbers and seconds, but no texts: what a model reads and writes may be private.
+A line has names, numbers and seconds, but no text, because what a model reads and writes may be
+private.
 """
 
 from __future__ import annotations

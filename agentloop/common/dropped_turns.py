@@ -1,4 +1,4 @@
-"""What `ContextBudget` does when a request is too long: it drops turns, and keeps their names.
+"""How `ContextBudget` drops old turns from a request, and keeps the names they mentioned.
 
 Copy with: the core, common/model_info.py, common/request_size.py, common/summary.py,
 common/tokens.py, common/turns.py.
@@ -28,21 +28,22 @@ NAME = re.compile(  # a quoted string, such as a JSON value, or a word with a di
     r'(?<=")[^"\n:{}\[\],]{3,40}(?="(?!:))'
     r"|(?<![\w@#./-])(?=(?:[^\W\d_]|[#.-])*+[\d_@/])[\w@#./-]{2,80}+(?![\w@#./-])"
 )
-NAMES_EACH = 60  # names of a message
-NAMES_TOKENS = 2_400  # of the largest list of names, because each cut writes it
+NAMES_EACH = 60  # names that are kept of one message
+NAMES_TOKENS = 2_400  # the longest list of names, because each cut has to write it
 NAMES_SHARE = 0.2  # the same, as a share of a small budget
-AFTER_CUT = 0.25  # size after a cut, as a share of the size before
+AFTER_CUT = 0.25  # size after a cut, as a share of the budget
 AFTER_CUT_ADDED = 0.15  # the same, as a share of what is neither tools nor system prompt
 LEAST_DROPPED = 0.5  # share of the target that a cut must free to be worth a changed prefix
-MOST_OVER = 1.05  # multiple of the budget from which a request is reported
-TURN_TOKENS = 1_000  # of a turn in a run for which a budget should pay
+MOST_OVER = 1.05  # a request that is longer than this many budgets is reported
+TURN_TOKENS = 1_000  # how long a turn is in a run for which a budget should pay
 
 
 @cache
 def warn_unless_it_pays(budget: int, model: str, rules: CacheRules) -> None:
-    """Warn once if a cut costs more than it saves before the next one.
+    """Warn once if a cut costs more than it saves until the next one.
 
-    A cut writes what it keeps to the cache. Each turn after it saves reading what it dropped.
+    What's left after a cut has to be written to the cache. Then each turn saves what it would have
+    cost to read what was dropped.
     """
     dropped = (1 - AFTER_CUT) * budget
     turns = dropped / TURN_TOKENS
@@ -50,8 +51,8 @@ def warn_unless_it_pays(budget: int, model: str, rules: CacheRules) -> None:
     cost = AFTER_CUT * budget * (rules.write_price - rules.read_price)
     if saved < cost:
         logger.warning(
-            "context_budget=%s may cost more than it saves: %s reads its cache at %s of the price "
-            "of input, so choose a larger budget, or none",
+            "context_budget=%s may cost more than it saves, because %s reads its cache at %s times "
+            "the price of input: choose a larger budget, or none",
             budget,
             model,
             rules.read_price,
@@ -59,7 +60,7 @@ def warn_unless_it_pays(budget: int, model: str, rules: CacheRules) -> None:
 
 
 async def drop_turns(agent: MeasuresRequests, request: Request, budget: int) -> Request:
-    """Return the request without its oldest turns, if that's worth a changed prefix."""
+    """Drop the oldest turns of a request, if that's worth a changed prefix."""
     size = agent.request_tokens(request)
     target = size - size_after_cut(agent, budget, size)
     freed_by = partial(freed_tokens, agent.conversation)
@@ -72,7 +73,7 @@ async def drop_turns(agent: MeasuresRequests, request: Request, budget: int) -> 
     size = agent.request_tokens(request)
     if size > MOST_OVER * budget:
         logger.warning(
-            "the request has about %s tokens, and dropping old turns does not suffice: raise "
+            "the request has about %s tokens even after its old turns were dropped: raise "
             "context_budget=%s, or shorten tool results with max_result_chars",
             size,
             budget,
@@ -82,10 +83,9 @@ async def drop_turns(agent: MeasuresRequests, request: Request, budget: int) -> 
 
 
 def size_after_cut(agent: MeasuresRequests, budget: int, size: int) -> float:
-    """Return the size to which a cut shortens a request.
+    """How many tokens a cut leaves of a request.
 
-    What remains must be long enough for the provider's cache: its smallest prefix, and what every
-    cut keeps.
+    That must be enough for the provider's cache: its smallest prefix, and what every cut keeps.
     """
     conversation, rate = agent.conversation, agent.token_rate
     shown = shown_tokens(conversation, conversation.shown)
@@ -96,7 +96,7 @@ def size_after_cut(agent: MeasuresRequests, budget: int, size: int) -> float:
 
 
 def summary_of(agent: MeasuresRequests, budget: int, cut: int) -> Summary:
-    """Return what the model reads instead of the turns before `cut`."""
+    """What the model reads instead of the turns before `cut`."""
     last = newest_summary(agent.log)
     text, _, older_names = last.content.partition(NAMES)
     dropped = [  # since the last cut, except prompts that a gate refused
@@ -110,9 +110,9 @@ def summary_of(agent: MeasuresRequests, budget: int, cut: int) -> Summary:
 
 
 def names_in(records: Sequence[Record], older: str, most: int) -> str:
-    """Return the distinct names and numbers in the messages of some records, newest first.
+    """Collect the names and numbers in some messages, each once, newest first.
 
-    The names of an older list follow. The result has at most `most` tokens by the estimate.
+    After them come the names of an older list. All have at most `most` estimated tokens.
     """
     names: list[str] = []
     for record in records:

@@ -1,9 +1,9 @@
-"""Optional information of a chat model about its provider: cache, output limit, compaction.
+"""What a chat model may say about its provider: cache, output limit, compaction.
 
 Copy with: the core.
 
-These are optional attributes of a chat model. The models of this library define them; a custom
-model can define the same attributes:
+These are optional attributes of a chat model. The models of this library have them, and yours may
+have them, too:
 
     class MyModel:
         model = "my-model"
@@ -22,10 +22,10 @@ from ..model import ChatModel
 class CacheRules:
     """The rules of a provider's prompt cache. The defaults are a cautious guess.
 
-    smallest_prefix: the provider caches the beginning of a request from this many tokens on.
-    read_price: price of a token read from the cache, relative to uncached input.
-    write_price: price of a token written to the cache, relative to uncached input.
-    source: where the provider says so, and when that was read.
+    smallest_prefix: how many tokens the beginning of a request must have before it's cached.
+    read_price: what a token costs if it's read from the cache; 1 is the price of uncached input.
+    write_price: what a token costs if it's written to the cache.
+    source: where the provider says so, and when we read it.
     """
 
     smallest_prefix: int = 4_096
@@ -35,18 +35,18 @@ class CacheRules:
 
 
 def cache_rules(llm: ChatModel) -> CacheRules:
-    """Return the cache rules of a model, or the defaults."""
+    """The cache rules of a model, or the defaults if it has none."""
     rules: CacheRules | None = getattr(llm, "cache_rules", None)
     return rules or CacheRules()
 
 
 def output_limit(llm: ChatModel) -> int:
-    """Return the output tokens reserved by a model's requests, or 0 if unknown."""
+    """How many output tokens a model's requests reserve; 0 if it doesn't say."""
     limit: int | None = getattr(llm, "output_limit", None)
     return limit or 0
 
 
 def compact_threshold(llm: ChatModel) -> int:
-    """Return the input tokens at which the provider compacts the conversation, or 0 for never."""
+    """The input tokens at which the provider compacts the conversation; 0 if it never does."""
     threshold: int | None = getattr(llm, "compact_threshold", None)
     return threshold or 0

@@ -30,7 +30,7 @@ class InnerCall(CallEntry):
 
     @property
     def call(self) -> NestedCall:
-        """The call, which the model doesn't see."""
+        """The call that was made."""
         return NestedCall(self.call_id, self.name, self.arguments, self.parent_id)
 
     def apply(self, conversation: Conversation) -> None:
@@ -42,7 +42,7 @@ class InnerCall(CallEntry):
 
 @frozen
 class InnerResult(CallEntry):
-    """The result of an InnerCall: returned to the calling tool, and never sent to the model."""
+    """The result of an InnerCall. The tool that made the call gets it, and the model never does."""
 
     result: ToolMessage
 

@@ -1,4 +1,4 @@
-"""Which results newer ones have outdated.
+"""Which results are outdated, because their tools have newer ones.
 
 Copy with: transcript.py and its imports, common/pruned.py, common/summary.py, common/tokens.py.
 """
@@ -18,14 +18,16 @@ PLACEHOLDER_TOKENS = 35  # about as long as a placeholder
 
 
 class Outdated(Fold):
-    """Finds the results that newer ones of their tools have outdated: see `Tool.ephemeral`.
+    """Finds the results that are outdated, because their tools have newer ones: see
+    `Tool.ephemeral`.
 
-    A result stays as long as the model hasn't seen it, or if it's hardly longer than a placeholder.
+    A result isn't outdated until the model has seen it, and never if it's hardly longer than a
+    placeholder.
 
     indices: where the outdated results stand in the log, oldest first.
     sizes: the estimated tokens of every record, as the model sees it.
     freed: the tokens that placeholders for the outdated results would save.
-    reply_index: where the newest reply stands. The model has seen what stands before it.
+    reply_index: where the newest reply is. The model has seen everything before it.
     """
 
     reply_index = 0
@@ -40,7 +42,7 @@ class Outdated(Fold):
 
     @property
     def call_ids(self) -> list[str]:
-        """The calls of the outdated results."""
+        """The ids of the calls whose results are outdated."""
         records = [self.log[at] for at in self.indices]
         return [record.tool_call_id for record in records if isinstance(record, ToolMessage)]
 
@@ -65,7 +67,7 @@ class Outdated(Fold):
                     self._forget(index)
 
     def _age(self, tool_name: str) -> None:
-        """Move the results that the model has seen, except the newest, to the outdated ones."""
+        """Find out which results of a tool are outdated now: seen, and not among its newest."""
         newest = self._newest[tool_name]
         record = self.log[newest[-1]]
         keep = record.ephemeral if isinstance(record, ToolMessage) else 0

@@ -1,4 +1,4 @@
-"""Termination of processes together with their child processes.
+"""Ends processes together with their child processes.
 
 Copy with: nothing else.
 """
@@ -11,10 +11,10 @@ from contextlib import suppress
 
 
 def kill_group(pid: int, *, force: bool = True) -> None:
-    """Terminate or kill a process group, except processes that have left the group.
+    """Kill a process group. Processes that have left the group stay.
 
     pid: the leader of the group, started with `start_new_session`.
-    force: whether to kill instead of terminate.
+    force: False only asks them to end (SIGTERM), except on Windows.
     """
     if sys.platform == "win32":
         line = ["taskkill", "/T", "/F", "/PID", str(pid)]

@@ -28,9 +28,8 @@ from ..messages import (
 )
 from ..transcript import Record
 
-# The files that define log entries, and the types of these entries. A file of a session may hold
-# entries of features that its reader doesn't use, such as an approval request: they count all the
-# same.
+# The files that define log entries, and the types of these entries. A session may hold entries of a
+# feature that its reader doesn't use, such as an approval request. They count all the same.
 ENTRIES = {
     "common.decides": "answered",
     "common.nested": "inner_call inner_result",
@@ -50,7 +49,7 @@ NESTED = {tuple[ToolCall, ...]: ToolCall, tuple[Citation, ...]: Citation}  # by 
 
 
 def to_dict(value: object) -> Any:
-    """Return a record as JSON data, with its type under "type".
+    """Turn a record into JSON data, with its type under "type".
 
     Fields that have their default value are left out, and bytes become base64.
     """
@@ -73,7 +72,7 @@ def to_dict(value: object) -> Any:
 
 
 def from_dict(data: Any, cls: Any = None) -> Any:
-    """Return the record or part that `to_dict` has converted. An unknown type becomes `Unknown`.
+    """Turn what `to_dict` made back into a record or a part. An unknown type becomes `Unknown`.
 
     Raises KeyError, TypeError or ValueError for anything else.
     """
@@ -94,7 +93,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
 
 
 def class_of(tag: str) -> type:
-    """Return the class of a "type" in session files, or `Unknown` if this program has none."""
+    """The class for a "type" in session files, or `Unknown` if this program has none."""
     for module, tags in ENTRIES.items():
         if tag not in TAGS and tag in tags.split():
             with suppress(ImportError, TypeError):  # the file was deleted, or is part of a bundle
@@ -103,7 +102,7 @@ def class_of(tag: str) -> type:
 
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:
-    """Return a field's value from its JSON, where a tuple is a list, and an enum or a time text."""
+    """Read a field's value from JSON, in which a tuple is a list, and an enum or a time is text."""
     hint = field_types_of(cls)[name]
     if hint in NESTED:
         return tuple(from_dict(item, NESTED[hint]) for item in value)
@@ -119,22 +118,22 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
 
 
 def dump_record(record: Record | Message) -> bytes:
-    """Return a record as a line of JSON, without a line end.
+    """Write a record as a line of JSON, without the line end.
 
-    Raises ValueError for data that isn't JSON, such as an object in `extra`.
+    Raises ValueError if JSON can't hold it, because of an object in `extra` for example.
     """
     return to_json(to_dict(record), inf_nan_mode="strings")
 
 
 def load_record(line: str | bytes) -> Any:
-    """Return the record of a line. A type that this version doesn't know becomes `Unknown`.
+    """Read a record from its line. A type that this version doesn't know becomes `Unknown`.
 
-    Raises ValueError if a field is missing or has another type, or if the line isn't JSON.
+    Raises ValueError if the line isn't JSON, or if a field is missing or has the wrong type.
     """
     try:
         return from_dict(from_json(line))
     except (TypeError, AttributeError, KeyError) as error:
-        raise ValueError(f"this line is not a record: {error!r}") from None
+        raise ValueError(f"this line isn't a record: {error!r}") from None
 
 
 # ---- the names of types and fields
@@ -142,7 +141,7 @@ def load_record(line: str | bytes) -> Any:
 
 @cache
 def fields_of(cls: type) -> dict[str, object]:
-    """Return the fields of a record's class, with their defaults."""
+    """The fields of a record's class, with their defaults."""
     return {field.name: field.default for field in fields(cls)}
 
 

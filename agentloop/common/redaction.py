@@ -1,4 +1,4 @@
-"""A new log without what must be deleted from an old one. A log itself only grows.
+"""A log only grows: to delete something, make a new one that leaves it out.
 
 Copy with: transcript.py and its imports.
 
@@ -27,14 +27,14 @@ REDACTED = Unknown({"type": "left_out"})
 
 
 def redacted(records: Iterable[Record], redact: Callable[[Record], Record | None]) -> list[Record]:
-    """Return a new log: for each record what `redact` returns, or an empty place for None.
+    """Make a new log: it has what `redact` returns for each record, or an empty place for None.
 
     The same text may be in several records: an answer also in the RunEnd, a queued message also in
     its Sent, anything in a Summary, in the RunStart's prompt and in records of sub-agents. `redact`
-    gets them all. An entry that holds a message which was left out is left out, too.
+    gets them all. If you leave out a message, an entry that holds it is left out, too.
 
-    Nothing runs again. A call that could run, although something about it was changed or left out,
-    is closed: unless the old log says that it never started, its outcome is unknown.
+    Nothing runs again: if something about a call was changed or left out, and it could still run,
+    it's closed. Its outcome is unknown, unless the old log says that it never started.
     """
     old = [*records]
     new = [redact(record) or REDACTED for record in old]  # empty places: positions stay the same
@@ -50,7 +50,7 @@ def redacted(records: Iterable[Record], redact: Callable[[Record], Record | None
 
 
 def holds_any(record: Record, messages: Iterable[Message]) -> bool:
-    """Return whether a log entry holds one of the messages in a field."""
+    """Whether a log entry holds one of the messages in a field."""
     if not isinstance(record, Mark):
         return False
     held = [getattr(record, field.name) for field in fields(record)]
@@ -58,7 +58,7 @@ def holds_any(record: Record, messages: Iterable[Message]) -> bool:
 
 
 def closing_result(state: CallState, before: CallState | None) -> Record:
-    """Return a placeholder result for a call, given its state in the old log."""
+    """A placeholder result for a call. `before` is its state in the old log."""
     never_started = before and not before.start and not before.result
     start = None if never_started else ToolStart(state.call.id)
     return placeholder_result(CallState(state.call, start=start))

@@ -1,4 +1,4 @@
-"""The input tokens of a request: an estimate, corrected by what the provider reports.
+"""How many input tokens a request has: an estimate, corrected by what the provider reports.
 
 Copy with: the core, common/summary.py, common/tokens.py.
 """
@@ -42,11 +42,11 @@ class MeasuresRequests(Loop):
         return reply
 
     def request_tokens(self, request: Request) -> int:
-        """Return the input tokens of a request, as its provider would count them."""
+        """How many input tokens a request has, as its provider would count them."""
         return round(self.token_rate * self._estimate(request))
 
     async def apply_summary(self, summary: Summary, request: Request) -> Request:
-        """Record a summary, and return the request that takes the place of `request`."""
+        """Record a summary, and make a request of what the model now sees, instead of `request`."""
         before = self.request_tokens(request)
         self.add(summary)
         request = replace(request, messages=await self.context())
@@ -54,7 +54,7 @@ class MeasuresRequests(Loop):
         return request
 
     def _estimate(self, request: Request) -> int:
-        """Count the messages and tools that the newest request didn't contain."""
+        """Estimate a request. Only what the newest request didn't have is counted."""
         messages, tokens = self._counted
         if request.messages[: len(messages)] != messages:
             messages, tokens = (), 0

@@ -3,8 +3,8 @@
 Copy with: common/records.py, errors.py, waiting.py and their imports.
 
 The first line is a header, and every other line is a record. When `append` returns, the operating
-system has the line, so that it survives a kill of the process. A kill or a full disk may leave part
-of a last line, which nobody has relied on: the next `append` removes it.
+system has the line, so it survives if the process is killed. A kill or a full disk may leave half
+of a last line; nobody has relied on it yet, and the next `append` removes it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .records import dump_record, load_record
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":2}'  # counts up if older records would be misread
 REPLY = b'{"type":"assistant"'  # how the line of a reply starts
-HOLE = 1 << 24  # bytes; longer holes of a sparse file are not read into memory
-# CON and similar names denote devices on Windows, with any suffix.
+HOLE = 1 << 24  # bytes; a longer hole in a sparse file isn't read into memory
+# CON and the like are devices on Windows, with any suffix
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 if sys.platform == "win32":
     import msvcrt
 
     def _lock(fd: int) -> None:
-        # far beyond the end of the file, because locked bytes cannot be read
+        # far beyond the end of the file, because nobody can read locked bytes
         os.lseek(fd, 1 << 62, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
@@ -51,11 +51,11 @@ def _open_private(name: str, flags: int) -> int:
 
 
 def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
-    """Return the path of a session's file. Raises ValueError if no session can have the name."""
+    """The path of a session's file. Raises ValueError if no session can have the name."""
     if not SESSION_NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r:.200} is not a valid session name: use 1 to 128 letters, digits, _ and "
-            "-, start with a letter or digit, and avoid device names such as CON"
+            f"{name!r:.200} isn't a valid session name: use 1 to 128 letters, digits, _ and -, "
+            "begin with a letter or a digit, and avoid names of devices, such as CON"
         )
     return Path(session_dir).expanduser() / f"{name}.jsonl"
 
@@ -66,16 +66,16 @@ class SessionFile(FileIO):
     fsync: whether `sync` waits for the disk. If not, a power failure may lose the newest lines.
     new: whether to raise FileExistsError if the file exists.
 
-    In a process forked while the file is open, the file is closed. Raises ValueError for a link, a
-    folder or a device.
+    If you fork the process while the file is open, it's closed in the new process. Raises
+    ValueError for a link, a folder or a device.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
-        # parents=True would create only the last directory with these permissions
+        # parents=True would give only the last directory these permissions
         for folder in path.parents[::-1]:
             folder.mkdir(0o700, exist_ok=True)
         if path.is_symlink():  # the target may belong to another program
-            raise ValueError(f"{path} is a link: replace it with the file, or use another name")
+            raise ValueError(f"{path} is a link: replace it with the file, or choose another name")
         check_is_file(path)
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
@@ -88,8 +88,8 @@ class SessionFile(FileIO):
         lines = read_lines(path)
         self.path, self.fsync = path, fsync
         self._end = sum(map(len, lines))  # the end of the last complete line
-        self._torn = True  # an incomplete line may follow
-        self._writing = RLock()  # between a write and `_end`, the size would look wrong
+        self._torn = True  # half a line may follow
+        self._writing = RLock()  # after a write, and before `_end` is set, the size looks wrong
         try:
             if not lines:
                 self.append(HEADER)
@@ -100,7 +100,7 @@ class SessionFile(FileIO):
         _open_files.add(self)
 
     def append(self, line: bytes) -> None:
-        """Append a line, which then survives a kill. After an OSError, it wasn't appended."""
+        """Append a line, which then survives a kill. If this raises OSError, it isn't there."""
         with self._writing:
             fd = self._check()
             if self._torn:
@@ -129,9 +129,9 @@ class SessionFile(FileIO):
         super().close()
 
     def _check(self) -> int:
-        """Return the file descriptor.
+        """The file descriptor.
 
-        Raises ValueError if the file is closed, and OSError if something else has changed it.
+        Raises ValueError if the file is closed, and OSError if somebody else has changed it.
         """
         if self.closed:
             raise ValueError(
@@ -142,9 +142,9 @@ class SessionFile(FileIO):
         is_own_size = status.st_size == self._end or (self._torn and status.st_size > self._end)
         if not is_own_size or not os.path.samestat(status, os.stat(self.path)):
             raise OSError(
-                f"{self.path} was replaced or changed while it was open, and more records would "
-                "be lost: create an agent with this session again. To keep the records of this "
-                'one, write agent.fork(session="other")'
+                f"{self.path} was replaced or changed while it was open, so more records would be "
+                "lost: create an agent with this session again. To keep this agent's records, "
+                'write agent.fork(session="other")'
             )
         return fd
 
@@ -158,7 +158,7 @@ _open_files = WeakSet[SessionFile]()
 def _close_files_of_parent() -> None:
     """Close the sessions of the parent process, but leave them locked.
 
-    Otherwise a worker would write between the lines of its parent, and hold the lock after it.
+    If not, a worker could write between the lines of its parent, and keep the lock after it.
     """
     for file in _open_files:
         FileIO.close(file)
@@ -169,15 +169,15 @@ if sys.platform != "win32":
 
 
 def check_is_file(path: Path) -> None:
-    """Raise ValueError for a pipe, a device or a folder. Opening a pipe may block forever."""
+    """Raise ValueError for a pipe, a device or a folder. To open a pipe may take forever."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is a folder, a pipe or a device, not a session")
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the complete lines of a session file, the header included.
+    """Read the complete lines of a session file, with the header.
 
-    Raises ValueError for other files, and for sessions of another schema.
+    Raises ValueError if it's another kind of file, or a session of another schema.
     """
     check_is_file(path)
     lines = list[bytes]()
@@ -185,8 +185,8 @@ def read_lines(path: Path) -> list[bytes]:
         start = file.read(len(HEADER))
         if not HEADER.startswith(start):  # a kill may have left part of it
             raise ValueError(
-                f"{path} starts with {start!r}, so it is not a session of schema 2, which this "
-                "version reads: pass another file, or install the version that wrote it"
+                f"{path} starts with {start!r}, so it isn't a session that this version reads "
+                "(schema 2): pass another file, or install the version that wrote it"
             )
         file.seek(0)
         while piece := file.readline(HOLE):
@@ -196,19 +196,19 @@ def read_lines(path: Path) -> list[bytes]:
                 piece = lines.pop() + piece
             lines.append(piece)
     if lines and not lines[-1].endswith(b"\n"):
-        logger.warning("%s: the last line is truncated, %d bytes", path, len(lines.pop()))
+        logger.warning("%s: the last line is incomplete, %d bytes", path, len(lines.pop()))
     return lines
 
 
 def read_log(path: str | Path) -> list[Record]:
-    """Return the log of a session file, which may be open. Raises ValueError for other files."""
+    """Read the log of a session file, which may be open. Raises ValueError for any other file."""
     return load_log(read_lines(Path(path)))
 
 
 def write_log(path: str | Path, records: Iterable[Record]) -> None:
-    """Write a new session file. Raises FileExistsError if there is one.
+    """Write a new session file. Raises FileExistsError if there's one already.
 
-    After an OSError, such as on a full disk, there's no file.
+    If this raises OSError, because the disk is full for example, it leaves no file.
     """
     file = SessionFile(Path(path), new=True)
     try:
@@ -222,11 +222,11 @@ def write_log(path: str | Path, records: Iterable[Record]) -> None:
 
 
 def load_log(lines: Iterable[bytes]) -> list[Record]:
-    """Return the log in a session's lines: the records that still count.
+    """Read the log from a session's lines: the records that still count.
 
-    An unreadable line becomes an `Unknown` record of type "unreadable" with the line's number, so
-    that positions in the log, such as `Summary.kept_from`, stay the same. Raises ValueError if the
-    line is a reply: without the calls that it made, the model would make them again.
+    A line that can't be read becomes an `Unknown` record of type "unreadable" with its number, so
+    that positions in the log, such as `Summary.kept_from`, stay the same. Raises ValueError if it's
+    a reply: its calls would be missing, and the model would make them again.
     """
     log = Log()
     for number, line in enumerate(lines, 1):
@@ -235,7 +235,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
         try:
             record = load_record(line)
             if not isinstance(record, Record):
-                raise ValueError(f"a {type(record).__name__} is not a record of a log")
+                raise ValueError(f"a {type(record).__name__} isn't a record of a log")
         except ValueError as error:
             if line.startswith(REPLY):
                 raise ValueError(

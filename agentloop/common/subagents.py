@@ -1,4 +1,4 @@
-"""What other modules know about sub-agents: their records, their calls, and their parent's hooks.
+"""What other modules must know of sub-agents: their records, their calls, their parent's hooks.
 
 Copy with: the core, common/nested.py, common/records.py.
 """
@@ -27,7 +27,7 @@ from .records import from_dict, to_dict
 
 @frozen
 class SubAgentCall(RoutedCall):
-    """A sub-agent's call, as its parent's log presents it.
+    """A sub-agent's call, as it appears in the log of its parent.
 
     `id` is unique in the parent's log: "a/b" is the call "b" of the sub-agent that the call "a"
     runs, and `parent_id` is then "a".
@@ -57,12 +57,12 @@ del TAGS[tag_of(SubAgentCall)]  # never a record
 class SubAgentRecord(CallEntry):
     """A record of a sub-agent's log, in the log of its parent.
 
-    It changes the states of the sub-agent's calls here as in the sub-agent's own log. The parent's
-    call may start again at any time, because it continues where the sub-agent's records end.
+    It changes the states of the sub-agent's calls here as it does in the sub-agent's own log. The
+    parent's call may start again at any time, because it continues where these records end.
 
     call_id: the parent's call that runs the sub-agent.
     agent: the name of the sub-agent.
-    record: the record as returned by `to_dict` in common/records.py.
+    record: the record, as `to_dict` in common/records.py writes it.
     """
 
     agent: str
@@ -110,7 +110,7 @@ class SubAgentRecord(CallEntry):
 
 
 def id_of_call(record: Record) -> str:
-    """Return the id of the call that a result or a log entry is about, or ""."""
+    """The id of the call that a record is about: "" unless it's a result or an entry."""
     if isinstance(record, ToolMessage):
         return record.tool_call_id
     return record.call_id if isinstance(record, CallEntry) else ""
@@ -139,7 +139,7 @@ class SubAgentTool(FunctionTool[..., Any]):
 
 
 def find_tool_of(agent: Loop, call: ToolCall) -> Tool | None:
-    """Return the tool of a call that an agent's log presents; None if it isn't offered now."""
+    """Find the tool of a call, be it the agent's or a sub-agent's; None if it isn't offered now."""
     if isinstance(call, SubAgentCall):
         runs = find_tool_of(agent, call.runner)
         if not isinstance(runs, SubAgentTool):
@@ -165,4 +165,4 @@ class FiresHooks:
     async def fire_hooks(
         self, event: Literal["SubagentStart", "SubagentStop"], data: dict[str, object]
     ) -> object:
-        """Execute the hooks of an event."""
+        """Run the hooks of an event."""

@@ -1,11 +1,11 @@
-"""Token counts of texts, messages and tools: an estimate, or tiktoken's count on request.
+"""How many tokens texts, messages and tools have: an estimate, or tiktoken's count if you load it.
 
 Copy with: tools.py and its imports.
 
 The estimate splits a text with one regular expression, and needs no vocabulary. For source code,
-data, tool output and prose in most languages, the estimate is 0.8 to 1.35 of the tokens of
-o200k_base. Decisions based on the log use the estimate, so that the messages of a request are the
-same in every environment. For exact counts:
+data, tool output and prose in most languages, it's 0.8 to 1.35 times the tokens of o200k_base.
+Decisions about the log use the estimate, so that the messages of a request are the same on every
+machine. For exact counts:
 
     load_encoding("gpt-5")              # once, before a run: may download the vocabulary
     count_tokens(text, model="gpt-5")
@@ -33,7 +33,7 @@ TOKEN = re.compile(
     r"|[\x80-\u1fff]{1,3}[a-z]{0,2}"  # accented, Greek, Cyrillic, Semitic and Indic letters
     r"|[\u3040-\u30ff\uac00-\ud7af]{1,2}|[^\x00-\u1fff]"  # kana and hangul, other characters
 )
-SAMPLE, BLOCK = 100_000, 1_000  # characters counted of longer texts, in blocks of this size
+SAMPLE, BLOCK = 100_000, 1_000  # of a longer text, this many characters count, in such blocks
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 DEFAULT_ENCODING = "o200k_base"  # for models unknown to tiktoken
@@ -43,16 +43,16 @@ _vocabularies = dict[str, Any]()  # by model
 
 
 def load_encoding(model: str) -> bool:
-    """Load tiktoken's vocabulary for a model, so that counts for the model are exact.
+    """Load tiktoken's vocabulary for a model, so that its counts are exact.
 
-    For a model that tiktoken doesn't know, the vocabulary is o200k_base; the counts for models of
-    other providers than OpenAI are approximate. The first call for a vocabulary downloads it into
-    the directory TIKTOKEN_CACHE_DIR and blocks for up to 30 seconds, so call this function before a
-    run. Returns False if tiktoken isn't installed, or the vocabulary can't be downloaded in that
-    time: counts stay estimates.
+    If tiktoken doesn't know the model, the vocabulary is o200k_base; for models that aren't
+    OpenAI's, the counts are then approximate. The first call for a vocabulary downloads it to the
+    directory TIKTOKEN_CACHE_DIR, and may block for 30 seconds, so call this before a run. Returns
+    False if tiktoken isn't installed, or if the download fails or takes longer: counts stay
+    estimates.
     """
     if not model:
-        raise ValueError("name a model, such as load_encoding('gpt-5')")
+        raise ValueError("load_encoding() needs a model's name, such as 'gpt-5'")
     try:
         tiktoken = import_module("tiktoken")
     except ImportError:
@@ -78,13 +78,13 @@ def load_encoding(model: str) -> bool:
 
 
 def count_tokens(text: str, model: str = "") -> int:
-    """Return the tokens of a text: exact after `load_encoding(model)`, otherwise estimated."""
+    """Count the tokens of a text: exactly after `load_encoding(model)`, or else an estimate."""
     if encoding := _vocabularies.get(model):
         return len(encoding.encode_ordinary(text))
     if len(text) <= SAMPLE:
         return len(TOKEN.findall(text))
     step = BLOCK * -(-len(text) // SAMPLE)  # a multiple of BLOCK, rounded up
-    # positions depend on the text, because regular blocks could contain only the blank parts
+    # where the blocks are depends on the text: at equal distances, they might all be blank
     shift = Random(crc32(text.encode(errors="replace"))).randrange
     starts = [at + shift(step - BLOCK + 1) for at in range(0, len(text) - step + 1, step)]
     sample = "".join(text[at : at + BLOCK] for at in starts)
@@ -92,10 +92,10 @@ def count_tokens(text: str, model: str = "") -> int:
 
 
 def message_tokens(message: Message | Iterable[Message], model: str = "") -> int:
-    """Return the tokens of one or several messages, including calls and attachments.
+    """Count the tokens of one message or several, with their calls and attachments.
 
-    Texts are counted by `count_tokens(text, model)`; attachments and overhead are estimated.
-    A message keeps its estimate, because it is counted several times during a run.
+    Texts are counted by `count_tokens(text, model)`; attachments and overhead are estimated. A
+    message keeps its estimate, because a run asks for it again and again.
     """
     if not isinstance(message, Message):
         return sum(message_tokens(one, model) for one in message)
@@ -108,7 +108,6 @@ def message_tokens(message: Message | Iterable[Message], model: str = "") -> int
 
 
 def _tokens_of(message: Message, model: str = "") -> int:
-    """Return the tokens of one message."""
     tokens = MESSAGE_OVERHEAD + count_tokens(message.text, model)
     if not isinstance(message.content, str):
         tokens += ATTACHMENT_TOKENS * sum(not isinstance(p, TextPart) for p in message.content)
@@ -119,9 +118,9 @@ def _tokens_of(message: Message, model: str = "") -> int:
 
 
 def tool_tokens(tools: Iterable[Tool], model: str = "") -> int:
-    """Return the tokens of the declarations of tools: see `count_tokens`.
+    """Count the tokens of what a request says about tools: see `count_tokens`.
 
-    A tool that the provider loads only when its search finds it (`defer_loading`) isn't counted.
+    A tool doesn't count if the provider loads it only when its search finds it (`defer_loading`).
     """
     tokens = 0
     for tool in tools:

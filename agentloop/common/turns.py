@@ -1,4 +1,4 @@
-"""The turns of a log: where it can be cut, and how many tokens a cut frees.
+"""The turns of a log: where you can cut it, and how many tokens that frees.
 
 Copy with: transcript.py and its imports, common/summary.py, common/tokens.py.
 """
@@ -16,7 +16,7 @@ LEFT_OUT = "(Earlier messages no longer fit and were removed.)"
 
 
 def newest_summary(log: Records) -> Summary:
-    """Return the newest Summary of a log, or one that says that messages were removed."""
+    """The newest Summary of a log; if there's none, one which says that messages were removed."""
     for record in reversed(log):
         if isinstance(record, Summary):
             return record
@@ -24,9 +24,9 @@ def newest_summary(log: Records) -> Summary:
 
 
 def turn_starts(log: Records) -> list[int]:
-    """Return the indices at which a log can be cut, oldest first.
+    """The indices at which you can cut a log, oldest first.
 
-    A turn begins after the previous reply and its results. The newest is the last that can't go,
+    A turn begins after the reply before it and the results of that reply. The newest turn can't go,
     because the model hasn't seen its results.
     """
     starts = [newest_summary(log).kept_from]
@@ -40,13 +40,13 @@ def turn_starts(log: Records) -> list[int]:
 
 
 def freed_tokens(conversation: Conversation, cut: int) -> int:
-    """Return the estimated tokens that leave the view with a cut, besides an older summary."""
+    """About how many tokens a cut takes out of the view, not counting an older summary."""
     kept = summarized(conversation, Summary("", cut))
     return shown_tokens(conversation, conversation.shown) - shown_tokens(conversation, kept)
 
 
 def shown_tokens(conversation: Conversation, records: Iterable[Record | Message]) -> int:
-    """Return the estimated tokens of records as the model sees them, besides a summary."""
+    """About how many tokens records have as the model sees them, not counting a summary."""
     tokens = 0
     for record in records:
         if isinstance(record, ToolMessage):

@@ -265,7 +265,7 @@ class TestApproval(test_loop.TestLoop):
         agent, ran = acting(bash("x"), "ok", bash("y"), "Fine.", bash("z"), "ok")
         [first] = (await agent.run("go")).pending
         for call_id, verdict, problem in [
-            ("other", "allow", "unknown call 'other'"),
+            ("other", "allow", "no call 'other'"),
             (first.id, "yes", "not 'yes'"),
             (first.id, True, "not True"),
         ]:

@@ -207,7 +207,7 @@ async def test_only_pending_calls_are_decided(tmp_path):
     [waiting] = (await boss.run("go")).pending
     with pytest.raises(ValueError, match="verdict"):
         boss.decide(waiting.id, "perhaps")
-    with pytest.raises(ValueError, match="unknown call"):
+    with pytest.raises(ValueError, match="no call"):
         boss.decide(waiting.id.split("/")[1], "allow")
     with pytest.raises(ValueError, match="approval"):
         boss.decide(waiting.parent_id, "allow")

@@ -115,7 +115,7 @@ WRONG = rf"""
 {NOWHERE} go --tools wrong.py -> SyntaxError: invalid syntax (wrong.py, line 2)
 {NOWHERE} go --skills nowhere -> nowhere
 {NOWHERE} go --session taken -> is open elsewhere
-{NOWHERE} go --session ../x -> is not a valid session
+{NOWHERE} go --session ../x -> isn't a valid session
 {NOWHERE} ' ' -> the prompt is empty
 bundle compacton -o x.py -> unknown part 'compacton'
 bundle -o x.py -> missing parts
@@ -123,7 +123,7 @@ bundle done -o . -> File exists
 bundle --upgrade x.py -> No such file or directory
 replay none -> session none not found
 view missing.jsonl -> session missing.jsonl not found
-view none.py -> is not a session
+view none.py -> isn't a session
 view s.jsonl -o s.jsonl -> invalid page s.jsonl: the name after -o must end in .html
 view s.jsonl -o no/where.html -> No such file
 """
