@@ -121,7 +121,8 @@ async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) ->
     end = loop.time() + grace
     while pending := [task for task in tasks if not task.done()]:
         if (left := end - loop.time()) <= 0:
-            logger.warning("%d task(s) did not stop within %g seconds", len(pending), grace)
+            if grace:  # 0: nobody wants to wait
+                logger.warning("%d task(s) did not stop within %g seconds", len(pending), grace)
             for task in pending:
                 task.cancel()
             break

@@ -32,6 +32,7 @@ from agentloop import (
     events,
     message_tokens,
     newest_prompt_index,
+    session_path,
     tool_tokens,
     view,
 )
@@ -417,10 +418,11 @@ class Chat:
             self.note("No summary was written.")
 
     async def do_export(self, rest: str) -> None:
-        """write this session as a page FILE.html for the browser"""
+        """write this session as a page FILE.html for the browser, or as a picture FILE.svg"""
         if not self.agent.session:
             raise ValueError("This conversation is not saved.")
-        command(["view", self.agent.session, "-o", rest or f"{self.agent.session}.html"])
+        page = Path(rest or f"{self.agent.session}.html").expanduser()
+        command(["view", str(session_path(self.agent.session)), f"-o{page}"])
 
     async def do_context(self) -> None:
         """show the use of the context window, the tools, and the cost so far"""

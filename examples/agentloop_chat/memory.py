@@ -58,6 +58,8 @@ def readable(path: Path, root: Path) -> Path:
     file = path.resolve(strict=True)
     if not file.is_relative_to(root):
         raise ValueError(f"it's a link out of {root}")
+    if not file.is_file():  # a pipe would never end
+        raise ValueError("it isn't a file")
     if file.stat().st_size > MAX_BYTES:
         raise ValueError(f"it's larger than {MAX_BYTES:,} bytes")
     file.read_text("utf-8-sig")

@@ -287,6 +287,10 @@ class Screen(RenderedChat):
             answer = await self.asking
             self.echo(answer)
             return answer
+        except asyncio.CancelledError:
+            if self.is_answering:  # the text in the prompt isn't a message
+                self.clear()
+            raise
         finally:
             self.asking = None
 

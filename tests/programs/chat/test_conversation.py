@@ -194,3 +194,21 @@ def test_a_rule_of_the_configuration_denies_a_program_anywhere_in_a_line(start, 
     with start(bash("echo x; /bin/touch ran"), "done", rules=rules) as chat:
         chat.runner.run(chat.reply("go"))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["--live", "page", "missing/page.html"])
+def test_an_unusable_name_of_an_export_does_not_end_the_chat(start, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with start("hi", session="s") as chat:
+        chat.runner.run(chat.reply("go"))
+        chat.runner.run(chat.do_export(name))
+    assert [*tmp_path.rglob("*.html")] == []
+
+
+def test_an_export_may_be_a_picture_in_the_home_folder(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with start("hi", session="s") as chat:
+        chat.runner.run(chat.reply("go"))
+        chat.runner.run(chat.do_export("~/run.svg"))
+    assert (tmp_path / "run.svg").read_text().startswith("<svg")

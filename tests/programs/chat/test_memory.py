@@ -34,7 +34,7 @@ def test_a_users_file_may_be_any_link_and_a_repositorys_file_a_link_inside_the_r
 
 @pytest.mark.parametrize(
     "content",
-    ["latin-1", "utf-16", "large", "link out", "dangling link", "loop", "directory"],
+    ["latin-1", "utf-16", "large", "link out", "dangling link", "loop", "directory", "pipe"],
 )
 def test_an_unusable_file_is_reported_and_left_out(places, content):
     (places.package / "AGENTS.md").write_text("fine")
@@ -53,6 +53,8 @@ def test_an_unusable_file_is_reported_and_left_out(places, content):
             file.symlink_to("AGENTS.md")
         case "directory":
             file.mkdir()
+        case "pipe":
+            os.mkfifo(file)
     texts, [told] = read(places)
     assert texts == ["fine"]
     assert f"{file} is ignored" in told

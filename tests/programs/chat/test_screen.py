@@ -668,6 +668,16 @@ def test_e_edits_a_command_which_then_runs_and_the_model_reads_the_change(chat, 
     assert "echo edited >> ledger" in told
 
 
+def test_ctrl_c_at_a_question_leaves_neither_a_warning_nor_the_answer_in_the_prompt(chat, project):
+    screen = chat([LEDGER], "done")
+    screen.enter("go", QUESTION)
+    answer(screen, "e", "Enter runs > echo ran >> ledger")
+    screen.press("C-c")
+    assert "did not stop" not in screen.expect("(Stopped: interrupted.)")
+    screen.enter("on", "done")
+    assert said(screen.server.requests[-1])[-1] == "on"
+
+
 def test_e_edits_other_arguments_as_json_and_wrong_ones_do_not_run(chat, project, payments):
     screen = chat([("pay", {"amount": 500})], "done", options=payments, EDITOR="sed -i s/500/50/")
     screen.enter("go", QUESTION)
