@@ -60,6 +60,7 @@ class Tool(Advised):
         doesn't end it.
     external: whether a person, a queue or a browser does the work. The run ends as "needs_answer",
         and you pass the result to `agent.answer`.
+    deferred: whether the model gets the tool only after a search has found it: see `ToolSearch`.
     extra: more fields for the tool by provider ("openai", "anthropic", "google"), in the format of
         its API, such as {"anthropic": {"input_examples": [{"city": "Bern"}]}}.
 
@@ -76,6 +77,7 @@ class Tool(Advised):
     idempotent: bool = False
     read_only: bool = False
     external: bool = False
+    deferred: bool = False
     extra: Extra = None
     ends_run: bool = False
 
@@ -292,6 +294,6 @@ def find_tool(call: ToolCall | str, tools: Iterable[Tool]) -> Tool:
     name = call if isinstance(call, str) else call.name
     named = by_name(tools)
     if name not in named:
-        names = ", ".join(named) or "none"
+        names = ", ".join(name for name in named if not named[name].deferred) or "none"
         raise ToolError(f"There is no tool named {name!r:.80}. Available tools: {names}.")
     return named[name]

@@ -10,6 +10,7 @@ have them, too:
         cache_rules = CacheRules(smallest_prefix=1_024, write_price=1.0)
         output_limit = 8_000
         compact_threshold = 100_000
+        loads_tools = True
 """
 
 from dataclasses import field
@@ -50,3 +51,8 @@ def compact_threshold(llm: ChatModel) -> int:
     """The input tokens at which the provider compacts the conversation; 0 if it never does."""
     threshold: int | None = getattr(llm, "compact_threshold", None)
     return threshold or 0
+
+
+def loads_tools(llm: ChatModel) -> bool:
+    """Whether the model can get more tools in the middle of a conversation."""
+    return bool(getattr(llm, "loads_tools", False))

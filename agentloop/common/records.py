@@ -28,10 +28,11 @@ from ..messages import (
 )
 from ..transcript import Record
 
-# The files that define log entries, and the types of these entries. A session may hold entries of a
-# feature that its reader doesn't use, such as an approval request. They count all the same.
+# The files that define log entries and parts, and the types of these. A session may hold entries of
+# a feature that its reader doesn't use, such as an approval request. They count all the same.
 ENTRIES = {
     "common.decides": "answered",
+    "common.found_tools": "found_tool",
     "common.nested": "inner_call inner_result",
     "common.pruned": "pruned",
     "common.review": "ask decision",

@@ -124,7 +124,7 @@ def tool_tokens(tools: Iterable[Tool], model: str = "") -> int:
     """
     tokens = 0
     for tool in tools:
-        if any(_is_deferred(fields) for fields in (tool.extra or {}).values()):
+        if tool.deferred or any(map(_is_deferred, (tool.extra or {}).values())):
             continue
         schema = to_json(tool.parameters).decode()
         tokens += count_tokens(f"{tool.name}{tool.description}{schema}", model)

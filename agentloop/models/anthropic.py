@@ -1,6 +1,7 @@
 """Anthropic's Messages API, and compatible servers.
 
-Copy with: common/model_info.py, models/http.py, models/wire.py and their imports.
+Copy with: common/found_tools.py, common/model_info.py, models/http.py, models/wire.py and their
+imports.
 
     llm = ChatAnthropic("claude-sonnet-5", thinking={"type": "adaptive"})
 
@@ -10,13 +11,15 @@ Source: https://platform.claude.com/docs/en/api/messages
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any, Literal, Self
 
+from ..common.found_tools import found_tools
 from ..common.model_info import CacheRules
 from ..errors import BadRequest
 from ..messages import (
@@ -110,6 +113,11 @@ EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API require
 BINDS_THINKING = r"(opus|sonnet|haiku|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
 
 
+# Models that can load a deferred tool when a result refers to it. Source:
+# https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
+LOADS_TOOLS = r"(opus|sonnet|haiku|fable|mythos)-(4-[5-9]\b|[5-9]|\d\d)"
+
+
 # ---- the request
 
 
@@ -130,8 +138,11 @@ def _write_part(part: Part) -> JSON | None:
     return drop_none({"type": name, "source": source, "title": title} | own)
 
 
-def _write_result(message: ToolMessage) -> list[JSON]:
+def _write_result(message: ToolMessage, loadable: Container[str]) -> list[JSON]:
     blocks = write_content(message.content, _write_part) or [EMPTY_BLOCK]
+    found = found_tools(message)
+    if found and all(name in loadable for name in found):
+        blocks = [{"type": "tool_reference", "tool_name": name} for name in found]
     call_id = wire_id(message.tool_call_id, ID)
     result: JSON = {"type": "tool_result", "tool_use_id": call_id, "content": blocks}
     # the API rejects an error that contains an image
@@ -175,12 +186,15 @@ def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
         blocks.pop()  # the API rejects thinking at the end of a turn
 
 
-def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Write messages for the Messages API.
+def write_anthropic_messages(
+    messages: Sequence[Message], loadable: Container[str] = ()
+) -> list[JSON]:
+    """Write messages for the Messages API. `loadable` names the deferred tools of the request.
 
     Raises BadRequest for a part that the API doesn't support.
     """
-    turns = in_turns(messages, _write_assistant, _write_result, _write_part)
+    write_result = partial(_write_result, loadable=loadable)
+    turns = in_turns(messages, _write_assistant, write_result, _write_part)
     answered = list[Any]()
     for _, written in turns:
         answered += [block.get("tool_use_id") for block in written]
@@ -200,7 +214,9 @@ def _has_thinking(message: Message) -> bool:
     return is_own and any("thinking" in block["type"] for block in as_dicts(raw, "content"))
 
 
-def drop_unbound_thinking(messages: Sequence[Message], prefix: str) -> list[Message]:
+def drop_unbound_thinking(
+    messages: Sequence[Message], prefix: str, loadable: Container[str] = ()
+) -> list[Message]:
     """Remove the thinking of replies that were produced behind a different prefix.
 
     `raw["prefix"]` identifies what the request of a reply contained, without thinking that was
@@ -212,7 +228,8 @@ def drop_unbound_thinking(messages: Sequence[Message], prefix: str) -> list[Mess
         if isinstance(message, AssistantMessage) and _has_thinking(message):
             before = prefix
             if kept:
-                before = extend_prefix(prefix, map(encode, write_anthropic_messages(kept)))
+                written = write_anthropic_messages(kept, loadable)
+                before = extend_prefix(prefix, map(encode, written))
             if message.raw.get("prefix") != before:
                 blocks = as_dicts(message.raw, "content")
                 others = [block for block in blocks if "thinking" not in block["type"]]
@@ -435,6 +452,17 @@ class ChatAnthropic(HTTPModel):
     def output_limit(self) -> int | None:
         return self.max_tokens
 
+    @property
+    def loads_tools(self) -> bool:
+        """Whether a result can load a deferred tool: see `ToolSearch`."""
+        return bool(re.search(LOADS_TOOLS, self.model))
+
+    def _declare(self, tool: Tool) -> JSON:
+        schema: JSON = {"input_schema": tool.parameters}
+        if tool.deferred and self.loads_tools:
+            schema["defer_loading"] = True
+        return declare(tool, "anthropic", schema)
+
     def _edits(self) -> dict[str, JSON]:
         """The API's edits of the conversation, by the beta feature that they need.
 
@@ -473,7 +501,8 @@ class ChatAnthropic(HTTPModel):
     ) -> JSON:
         system = "\n\n".join(system_texts(messages))
         messages = from_user(messages)
-        declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
+        declared = [self._declare(tool) for tool in tools]
+        loadable = {tool.name for tool in tools if tool.deferred and self.loads_tools}
         # deferred tools precede the others, because they cannot have the cache mark of the last
         # tool
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
@@ -487,11 +516,11 @@ class ChatAnthropic(HTTPModel):
             # the reply after an exchange may have results of the provider's own tools
             "messages": encode_exchanges(
                 messages,
-                "anthropic",
-                write_anthropic_messages,
+                extend_prefix("anthropic", map(str.encode, sorted(loadable))),
+                partial(write_anthropic_messages, loadable=loadable),
                 closed_by_reply=True,
                 prefix=extend_prefix("", [encode([blocks, declared])]) if binds else "",
-                bind=drop_unbound_thinking if binds else None,
+                bind=partial(drop_unbound_thinking, loadable=loadable) if binds else None,
             ),
             "temperature": self.temperature,
             "thinking": self._thinking(messages),

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
 
-from ..common.model_info import CacheRules, cache_rules, compact_threshold, output_limit
+from ..common.model_info import (
+    CacheRules,
+    cache_rules,
+    compact_threshold,
+    loads_tools,
+    output_limit,
+)
 from ..errors import (
     ConnectionFailed,
     ModelError,
@@ -66,6 +72,11 @@ class Fallback:
     def output_limit(self) -> int:
         """The highest output limit of the models."""
         return max(map(output_limit, self.models))
+
+    @property
+    def loads_tools(self) -> bool:
+        """Whether every model can get more tools in the middle of a conversation."""
+        return all(map(loads_tools, self.models))
 
     @property
     def compact_threshold(self) -> int:

@@ -16,7 +16,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..common.model_info import CacheRules
@@ -36,6 +36,7 @@ from .wire import (
     declare,
     drop_none,
     encode_exchanges,
+    extend_prefix,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ GPT_CACHE_SOURCE = (
     "https://developers.openai.com/api/docs/guides/prompt-caching (sizes, price of a write), "
     "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
 )
+# models that take `additional_tools`, which OpenAI's guide to tool search describes
+LOADS_TOOLS = r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)"
 # the price of cached input relative to input; of other models, a tenth
 READ_PRICES = {"gpt-4o": 0.5, "o1": 0.5, "o3-mini": 0.5, "gpt-4.1": 0.25, "o3": 0.25, "o4": 0.25}
 
@@ -54,7 +57,7 @@ class API(NamedTuple):
     """An API: its path, and the functions for messages, replies and streams."""
 
     path: str
-    write: Callable[[Sequence[Message], str], list[JSON]]
+    write: Callable[..., list[JSON]]
     read: Callable[[JSON, str], AssistantMessage]
     chunks: type[Accumulator]
 
@@ -129,6 +132,11 @@ class ChatOpenAI(HTTPModel):
         return self.max_completion_tokens or self.max_tokens
 
     @property
+    def loads_tools(self) -> bool:
+        """Whether tools can be added in the middle of a conversation: see `ToolSearch`."""
+        return self.api == "responses" and bool(re.search(LOADS_TOOLS, self.model))
+
+    @property
     def _owner(self) -> str:
         return owner_id(f"{self.base_url} {self.model}")
 
@@ -165,16 +173,22 @@ class ChatOpenAI(HTTPModel):
             choice = None
         elif tool_choice not in ("required", "none"):
             choice = self._function({"name": tool_choice})
-        declared = [self._declare(tool) for tool in tools]
+        deferred = {tool.name: tool for tool in tools if tool.deferred and self.loads_tools}
+        declared = [self._declare(tool) for tool in tools if tool.name not in deferred]
         answer = None
         if self.output_schema:
             answer = {"name": "answer"} | write_openai_schema("schema", self.output_schema, True)
         owner = self._owner
-        written = encode_exchanges(
-            messages,
-            sys.intern(f"{self.api} {owner}"),  # one string for all messages
-            lambda exchange: self._api.write(exchange, owner),
-        )
+        key = f"{self.api} {owner}"
+        write = partial(self._api.write, owner=owner)
+        if deferred:
+
+            def load(name: str) -> JSON | None:
+                return self._declare(deferred[name]) if name in deferred else None
+
+            key = extend_prefix(key, map(str.encode, deferred))
+            write = partial(write, load=load)
+        written = encode_exchanges(messages, sys.intern(key), write)  # one string for all messages
         own = self._chat_fields if self.api == "chat" else self._responses_fields
         body: JSON = {
             "model": self.model,

@@ -1,6 +1,6 @@
 """OpenAI's Responses, the second wire format of ChatOpenAI.
 
-Copy with: models/completions.py and its imports.
+Copy with: common/found_tools.py, models/completions.py and their imports.
 
 The server stores nothing: each request has the whole conversation. Opaque items, such as encrypted
 reasoning, are sent back as they came.
@@ -9,10 +9,11 @@ Source: https://platform.openai.com/docs/api-reference/responses
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..common.found_tools import found_tools
 from ..errors import BadRequest, BadResponse
 from ..messages import (
     JSON,
@@ -103,13 +104,23 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
     return calls
 
 
-def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
+def write_items(
+    messages: Sequence[Message],
+    owner: str,
+    load: Callable[[str], JSON | None] = lambda name: None,
+) -> list[JSON]:
     """Write messages as items.
 
-    `owner` identifies the server and the model: items in `raw` are sent back only to their owner.
+    owner: identifies the server and the model: items in `raw` are sent back only to their owner.
+    load: declares a deferred tool of the request. The tools that a turn has found follow its
+        results, because nothing may come between results.
     """
     items = list[JSON]()
+    found = dict[str, JSON]()
     for message in messages:
+        if not isinstance(message, ToolMessage):
+            items += _additional_tools(found)
+            found.clear()
         if isinstance(message, AssistantMessage):
             items += _write_reply(message, owner)
             continue
@@ -118,12 +129,24 @@ def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
         if not isinstance(parts, str) and not all(isinstance(part, TextPart) for part in parts):
             content = [_write_input(part) for part in parts]
         if isinstance(message, ToolMessage):
+            names = found_tools(message)
+            loaded = {name: tool for name in names if (tool := load(name))}
+            if loaded.keys() == {*names} and names:
+                content = "\n".join(names)
+                found |= loaded
             call_id = wire_id(message.tool_call_id)
             items.append({"type": "function_call_output", "call_id": call_id, "output": content})
         else:
             role = "system" if isinstance(message, SystemMessage) else "user"
             items.append({"type": "message", "role": role, "content": content})
-    return items
+    return items + _additional_tools(found)
+
+
+def _additional_tools(found: Mapping[str, JSON]) -> list[JSON]:
+    """Source: AdditionalTools in the types of OpenAI's client."""
+    if not found:
+        return []
+    return [{"type": "additional_tools", "role": "developer", "tools": [*found.values()]}]
 
 
 # ---- the reply

@@ -1,18 +1,18 @@
 """Tool search: you have hundreds of tools, and the model gets those that it searches for.
 
-Copy with: the core.
+Copy with: the core, common/found_tools.py, common/model_info.py, common/summary.py.
 
     class MyAgent(ToolSearch, Agent): ...
 
     agent = MyAgent(llm=..., tools=[read, write], searchable_tools=hundreds)
 
-At first, the model gets `tools` and the tool `search_tools`. What a search finds is offered from
-the next turn on, after the other tools. It's in the log, so later runs, forks and other processes
-offer it, too. A search that finds something new changes the prefix that the provider has cached,
-and a ToolsChangedEvent is emitted. It costs less if the model searches for several tools at once.
+The model gets `tools` and the tool `search_tools`. What a search finds is part of its result, so no
+search changes the prefix that the provider has cached. Models that can load a tool in the middle of
+a conversation (Claude from 4.5 on, and GPT from 5.6 on behind Responses) call it by its name.
+Others call it with `call_tool`. Approval, hooks, limits and the log always see the tool itself.
+A summary takes the place of the results, so what was found before it is offered like `tools`.
 
-Some providers search for tools themselves, and append what they find without changing the prefix.
-With Claude, and with OpenAI's models from GPT-5.4 on, you don't need `ToolSearch`:
+Some providers also search for tools themselves, so that you don't need `ToolSearch`:
 
     for each in hundreds:
         each.extra = {"anthropic": {"defer_loading": True}, "openai": {"defer_loading": True}}
@@ -27,19 +27,26 @@ https://developers.openai.com/api/docs/guides/tools-tool-search
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, chain
 from math import log
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import SkipValidation
 
+from ..common.found_tools import FoundTool
+from ..common.model_info import loads_tools
+from ..common.summary import Summary
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import Message, frozen
+from ..messages import AssistantMessage, Message, ToolCall, ToolMessage, cache_of, frozen
+from ..model import Request
 from ..tools import Tool, by_name, tool
 from ..transcript import Fold, Mark, Record
 from ..waiting import call_function
@@ -53,6 +60,15 @@ STOP_WORDS = {
 }
 # one Chinese or Japanese character, or consecutive letters and digits of another script
 TOOL_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+CALL_TOOL = Tool(
+    "call_tool",
+    "Call a tool that search_tools has found.",
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
+        "required": ["name", "arguments"],
+    },
+)
 SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
 
 
@@ -94,9 +110,22 @@ def word_counts(text: str) -> Counter[str]:
 
 @frozen
 class ToolFound(Mark):
-    """A search has found the tool with this name, which is offered from then on."""
+    """A search has found the tool with this name."""
 
     name: str
+
+
+class FoundTools(Fold):
+    """The names of the tools that searches have found, and of those found before a summary."""
+
+    names = frozenset[str]()
+    summarized = frozenset[str]()
+
+    def take(self, at: int, record: Record | Message) -> None:
+        if isinstance(record, ToolFound):
+            self.names |= {record.name}
+        elif isinstance(record, Summary):
+            self.summarized = self.names
 
 
 class ToolSearch(Loop):
@@ -120,17 +149,31 @@ class ToolSearch(Loop):
         tools = super().toolset()
         if not self.searchable_tools:
             return tools
-        searchable = by_name(self.searchable_tools)
         search = self.search_tools  # a copy
-        search.description += f"\n\n{list_of_names([*searchable])}"
+        search.description += f"\n\n{list_of_names([*by_name(self.searchable_tools)])}"
         offered = by_name([*tools, search])
-        for name in self.fold(FoundTools).names:
-            if name in searchable:
-                offered.setdefault(name, searchable[name])
+        at_hand = self.fold(FoundTools).summarized
+        for each in self.searchable_tools:
+            if each.name not in offered:
+                offered[each.name] = twin = copy.copy(each)
+                twin.deferred = each.name not in at_hand
         return [*offered.values()]
 
+    async def call_model(self, request: Request) -> AssistantMessage:
+        deferred = {tool.name for tool in request.tools if tool.deferred}
+        if loads_tools(request.model or self.llm):
+            deferred.clear()
+        if deferred:
+            shown = [tool for tool in request.tools if not tool.deferred]
+            messages = [with_call_tool(message, deferred) for message in request.messages]
+            request = replace(request, messages=messages, tools=[*shown, CALL_TOOL])
+        reply = await super().call_model(request)
+        if not deferred:
+            return reply
+        return replace(reply, tool_calls=tuple(map(without_call_tool, reply.tool_calls)))
+
     @tool(idempotent=True, read_only=True, timeout=60)
-    async def search_tools(self, query: str) -> str:
+    async def search_tools(self, query: str) -> list[FoundTool]:
         """Find additional tools, which can be called from the next turn on.
 
         Search before reporting that a task is impossible: most tools are available only after a
@@ -143,16 +186,62 @@ class ToolSearch(Loop):
         matches: Sequence[Tool] = [tool for tool in self.searchable_tools if tool.name in names]
         if not matches:
             matches = await call_function(self.tool_search, query, self.searchable_tools)
-        offered = by_name(self.toolset())
-        lines = list[str]()
-        for match in matches:
-            if offered.get(match.name, match) != match:
-                continue  # a mixin offers another tool of this name
-            self.record(ToolFound(match.name))
-            lines.append(f"{match.name}: {match.description}")
-        if not lines:
+        deferred = {tool.name for tool in self.toolset() if tool.deferred}  # not another's names
+        found = [match for match in matches if match.name in deferred]
+        if not found:
             raise ToolError("No matching tool. Search again with different or fewer words.")
-        return "\n".join(lines)
+        known = self.fold(FoundTools).names
+        new = [match for match in found if match.name not in known]
+        self.add(*(ToolFound(match.name) for match in new))
+        return [*map(as_found, new or found)]
+
+
+def as_found(tool: Tool) -> FoundTool:
+    schema = json.dumps(tool.parameters, ensure_ascii=False)
+    return FoundTool(f"{tool.name}: {tool.description}\nArguments: {schema}", tool.name)
+
+
+def with_call_tool(message: Message, deferred: Container[str]) -> Message:
+    """Show a call of a deferred tool, or its result, as the model knows it: by `call_tool`."""
+    names = list[str]()
+    if isinstance(message, AssistantMessage):
+        names = [call.name for call in message.tool_calls]
+    elif isinstance(message, ToolMessage):
+        names = [message.tool_name]
+    key = [name in deferred for name in names]
+    if not any(key):
+        return message
+    # a message is converted once, because it's encoded and counted once
+    kept: tuple[list[bool], Message] | None = cache_of(message).get("call_tool")
+    if not kept or kept[0] != key:
+        kept = key, _convert(message, deferred)
+        cache_of(message)["call_tool"] = kept
+    return kept[1]
+
+
+def _convert(message: Message, deferred: Container[str]) -> Message:
+    if isinstance(message, ToolMessage):
+        return replace(message, tool_name=CALL_TOOL.name)
+    assert isinstance(message, AssistantMessage)
+    calls = [_wrap(call) if call.name in deferred else call for call in message.tool_calls]
+    return replace(message, tool_calls=tuple(calls))
+
+
+def _wrap(call: ToolCall) -> ToolCall:
+    arguments = {"name": call.name, "arguments": call.parsed or {}}
+    return replace(call, name=CALL_TOOL.name, arguments=json.dumps(arguments, ensure_ascii=False))
+
+
+def without_call_tool(call: ToolCall) -> ToolCall:
+    """Return the call that the model makes with `call_tool`; other calls as they are."""
+    given = call.parsed or {}
+    name: Any = given.get("name")
+    arguments: Any = given.get("arguments") or {}
+    if call.name != CALL_TOOL.name or not isinstance(name, str):
+        return call
+    if not isinstance(arguments, str):  # some models write text
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return replace(call, name=name, arguments=arguments)
 
 
 def list_of_names(names: Sequence[str]) -> str:
@@ -168,13 +257,3 @@ def list_of_names(names: Sequence[str]) -> str:
     sizes = accumulate(len(group) + 2 for group in groups)
     shown = [group for group, size in zip(groups, sizes, strict=True) if size <= MOST_LISTED]
     return f"{len(names)} tools, whose names begin with: {', '.join(shown)}"
-
-
-class FoundTools(Fold):
-    """The `names` of the tools that searches have found, each once, in order."""
-
-    names: tuple[str, ...] = ()
-
-    def take(self, at: int, record: Record | Message) -> None:
-        if isinstance(record, ToolFound) and record.name not in self.names:
-            self.names += (record.name,)

@@ -45,10 +45,11 @@ class Clerk(ToolSearch, Agent):
 
 
 if __name__ == "__main__":
-    first = call("search_tools", query="list parcel")
-    llm = ScriptedModel(first, call("list_shipment"), "They are on their way.", "It is Monday.")
+    search_first = call("search_tools", query="list parcel")
+    lists = call("call_tool", name="list_shipment", arguments={})
+    llm = ScriptedModel(search_first, lists, "They are on their way.", "It is Monday.")
     clerk = Clerk(llm=llm, tool_search=search)
     print(clerk.run_sync("Where are my parcels?"))
     print(clerk.fork().run_sync("And which day is it?"))
-    for request in llm.requests:
-        print(len(request.tools), "tools:", *(tool.name for tool in request.tools))
+    for request in llm.requests:  # no search changes the tools, which the provider has cached
+        print(*(tool.name for tool in request.tools))

@@ -4,7 +4,7 @@ python -m tests.benchmarks.tool_search
 
 A model makes one call in each of twenty turns, of eight tools among 300. With `ToolSearch`, it
 searches for each of the eight in additional turns, as the table states: all at the beginning, or
-some later. Each search finds up to five tools, of which the model uses one.
+some later. Each search finds up to five tools, of which the model uses one, by `call_tool`.
 
 The cost is in prices of an input token: 0.1 if it is cached, 5 in a reply, and 1.25 (Anthropic) or
 1 (OpenAI) for a write. The tokens of JSON are estimated. The cache contains the longest prefix of
@@ -91,7 +91,11 @@ def script(turns_with_searches: int) -> list[Any]:
             at_once = USED // turns_with_searches
             if number % at_once == 0:
                 replies.append(searches[number : number + at_once])
-        replies.append(call(used[number].name, id=str(turn)))
+        if turns_with_searches:
+            given = {"name": used[number].name, "arguments": {"id": str(turn)}}
+            replies.append(call("call_tool", **given))
+        else:
+            replies.append(call(used[number].name, id=str(turn)))
     return [*replies, "All of it is done."]
 
 

@@ -243,6 +243,10 @@ def check_binding(body: dict[str, Any]) -> None:
         prefix = _extend(prefix, block)
 
 
+def as_list(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else []
+
+
 def _check_tools(body: dict[str, Any]) -> None:
     kinds = {block.get("type") for message in body["messages"] for block in message["content"]}
     if "tools" not in body:
@@ -257,6 +261,18 @@ def _check_tools(body: dict[str, Any]) -> None:
         assert not both, f"Tool {tool['name']!r} cannot have both defer_loading and cache_control"
     names = [tool.get("name") for tool in body["tools"]]
     assert len(set(names)) == len(names)
+    deferred = {tool["name"] for tool in own if tool.get("defer_loading")}
+    if len(deferred) == len(names):
+        raise Refused(
+            "At least one tool must have defer_loading=false. All tools cannot be deferred."
+        )
+    for message in body["messages"]:
+        for block in message["content"]:
+            for part in as_list(block.get("content")):
+                if part.get("type") == "tool_reference" and part["tool_name"] not in deferred:
+                    raise Refused(
+                        f"Tool reference '{part['tool_name']}' not found in available tools"
+                    )
     choice = body.get("tool_choice", {"type": "auto"})
     assert choice["type"] in ("auto", "any", "tool", "none")
     name = choice["name"] if choice["type"] == "tool" else None
@@ -325,9 +341,10 @@ def _check_block(block: dict[str, Any], role: str) -> None:
         assert data == redacted(data.partition(".")[0])["data"]
     if kind == "tool_result":
         kinds = [part.get("type") for part in block.get("content", [])]
-        assert set(kinds) <= {"text", "image", "document"}
+        assert set(kinds) <= {"text", "image", "document"} or set(kinds) == {"tool_reference"}
         for part in block.get("content", []):
-            _check_block(part, "user")
+            if part.get("type") != "tool_reference":
+                _check_block(part, "user")
         assert not block.get("is_error") or set(kinds) == {"text"}
 
 

@@ -68,7 +68,8 @@ class ResponsesDouble(OpenAIDouble):
         if form := body.get("text", {}).get("format"):
             check_format(form)
         self.check_input(body["input"])
-        roles = [(item.get("role"), item.get("content")) for item in body["input"]]
+        said = [item for item in body["input"] if item.get("type") != "additional_tools"]
+        roles = [(item.get("role"), item.get("content")) for item in said]
         check_system([text for role, text in roles if role in ("system", "developer")], self.system)
 
     def in_order(self, body: dict[str, Any]) -> list[Any]:
@@ -88,7 +89,12 @@ class ResponsesDouble(OpenAIDouble):
             # reasoning and text may be between the calls of a reply, but not between results
             closes = (kind == "message" and role != "assistant") or (answered and not answers)
             turns.append((closes, call_id * answers, call_id * (kind == "function_call")))
-            if kind == "message":
+            if kind == "additional_tools":
+                assert item.keys() == {"type", "role", "tools"}
+                assert role == "developer"
+                assert item["tools"]
+                check_functions({}, item["tools"], "", strict=True)
+            elif kind == "message":
                 assert role in PARTS
                 _check_content(item.get("content"), item["role"])
             elif kind == "function_call":
@@ -98,7 +104,8 @@ class ResponsesDouble(OpenAIDouble):
             else:
                 assert kind == "reasoning" or item.get("id") in self.sent
         check_turns(turns)
-        assert items[-1].get("role") == "user" or answers, "it ends with the assistant"
+        ends = items[-1].get("role") in ("user", "developer") or answers
+        assert ends, "it ends with the assistant"
 
     def _check_own(self, items: Sequence[dict[str, Any]], number: int) -> None:
         """Check an item with an id: it is unchanged, and its companion items are present."""

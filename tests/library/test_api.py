@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import agentloop
+from agentloop.common.found_tools import FoundTool
 from agentloop.common.records import ENTRIES
 from agentloop.messages import TAGS
 from agentloop.transcript import Mark
@@ -252,7 +253,7 @@ def test_the_entries_that_a_reader_looks_up_are_those_that_the_package_defines()
     defined = {
         (cls.__module__.removeprefix("agentloop."), tag)
         for tag, cls in TAGS.items()
-        if issubclass(cls, Mark) and re.match(r"agentloop\.\w+\.", cls.__module__)
+        if issubclass(cls, Mark | FoundTool) and re.match(r"agentloop\.\w+\.", cls.__module__)
     }
     assert defined == {(module, tag) for module, tags in ENTRIES.items() for tag in tags.split()}
 

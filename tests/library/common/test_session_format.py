@@ -14,6 +14,7 @@ import pytest
 
 import agentloop
 from agentloop import Agent, ScriptedModel, Session, read_log, session_path, view
+from agentloop.common.found_tools import FoundTool
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER
 from agentloop.messages import (
@@ -40,7 +41,7 @@ for module in pkgutil.iter_modules(agentloop.__path__, "agentloop."):
         for part in pkgutil.iter_modules(path, f"{module.name}."):
             importlib.import_module(part.name)
 TYPES = {tag: cls for tag, cls in TAGS.items() if cls.__module__.startswith("agentloop.")}
-PARTS = [tag_of(cls) for cls in get_args(Part)]
+PARTS = [tag_of(cls) for cls in (*get_args(Part), FoundTool)]
 
 
 @pytest.mark.parametrize("tag", TYPES)

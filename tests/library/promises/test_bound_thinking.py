@@ -185,7 +185,7 @@ async def test_a_message_sent_during_a_run_keeps_the_thinking():
     assert script.thoughts[-1] == ["thought 1", "thought 2"]
 
 
-async def test_a_tool_search_drops_the_thinking_behind_the_new_tools():
+async def test_a_tool_search_keeps_the_thinking():
     later = [tool("Paint", name="paint")(lambda: "")]
     search = Reply(calls=[("search_tools", {"query": "paint"})], thinking="thought 1")
 
@@ -193,7 +193,7 @@ async def test_a_tool_search_drops_the_thinking_behind_the_new_tools():
 
     async with Script(search, thinks(2, "note"), "ok") as script:
         await script.agent(Searcher, searchable_tools=later).run("go")
-    assert script.thoughts == [[], [], ["thought 2"]]
+    assert script.thoughts == [[], ["thought 1"], ["thought 1", "thought 2"]]
 
 
 async def test_a_reopened_history_keeps_its_thinking():

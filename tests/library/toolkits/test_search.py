@@ -1,20 +1,23 @@
-"""Tool search: found tools are appended to the tools that are always offered."""
+"""Tool search: what a search finds is part of its result, and no request changes its prefix."""
 
 import asyncio
+import json
 
 import pytest
 
-from agentloop import Agent, Session, tool
-from agentloop.events import ToolsChangedEvent
+from agentloop import Agent, ChatOpenAI, Session, ToolMessage, tool
+from agentloop.events import ToolCallEvent, ToolsChangedEvent
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import ScriptedModel, call
 from agentloop.toolkits.search import ToolSearch, bm25
 from agentloop.tools import Tool
 from tests.core import test_loop
 from tests.doubles.openai_double import Reply, calls
-from tests.doubles.wires import WIRES
+from tests.doubles.wires import ANTHROPIC, RESPONSES, WIRES
 from tests.recipes import load
 
 Offload = load("offload").Offload
+NATIVE = [(ANTHROPIC, "claude-opus-5-5"), (ANTHROPIC, "claude-sonnet-4-5"), (RESPONSES, "gpt-5.6")]
 
 CATALOG = {
     "github__create_issue": "Open a new issue in a repository.",
@@ -55,11 +58,16 @@ def search(query):
     return call("search_tools", query=query)
 
 
+def through(name, **arguments):
+    return call("call_tool", name=name, arguments=arguments)
+
+
 def offered_tools(request):
     return [tool.name for tool in request.tools]
 
 
 VISIBLE = ["here", "search_tools"]
+SENT = [*VISIBLE, "call_tool"]
 CREATE, WEATHER = "github__create_issue", "weather__forecast"
 
 
@@ -68,93 +76,147 @@ async def exact(query, tools):
     return [tool for tool in tools if tool.name == query]
 
 
+class Loads(ScriptedModel):
+    """A model that can load tools during a conversation."""
+
+    loads_tools = True
+
+
 class TestToolSearch(test_loop.TestLoop):
     agent_class = ToolSearch
 
-    async def test_found_tools_are_offered_from_the_next_turn(self):
-        script = [search("open an issue"), call(CREATE), "Done."]
-        llm = ScriptedModel(*script)
+    async def test_a_found_tool_is_called_through_one_tool_and_no_request_changes_the_tools(self):
+        llm = ScriptedModel(search("open an issue"), through(CREATE), "Done.")
         agent = Searcher(llm=llm, tools=[here])
         assert await agent.query("x") == "Done."
-        assert offered_tools(llm.requests[0]) == VISIBLE
-        assert offered_tools(llm.requests[1])[:3] == [*VISIBLE, CREATE]
-        listing = llm.requests[1].messages[-1].text
-        assert listing == f"{CREATE}: Open a new issue in a repository.", (
-            "unrelated tools are not listed"
-        )
+        assert [offered_tools(request) for request in llm.requests] == [SENT] * 3
+        found = llm.requests[1].messages[-1].text
+        assert found.startswith(f"{CREATE}: Open a new issue in a repository.")
+        assert "Arguments: {" in found
         assert llm.requests[2].messages[-1].text == f"{CREATE} ran"
 
-    async def test_found_tools_are_appended_and_a_repeated_search_changes_nothing(self):
-        names = [WEATHER, CREATE, WEATHER, CREATE]
-        llm = ScriptedModel([search(names[0]), search(names[1])], *map(search, names[2:]), "Done.")
+    async def test_the_model_sees_its_calls_as_it_made_them_and_everybody_else_the_tool(self):
         events = []
+        llm = ScriptedModel(through(CREATE, title="a"), "Done.")
+        agent = Searcher(llm=llm, tools=[here], listeners=[events.append])
+        await agent.query("x")
+        asked, result = llm.requests[1].messages[-2:]
+        [made] = asked.tool_calls
+        assert (made.name, result.tool_name) == ("call_tool", "call_tool")
+        assert made.parsed == {"name": CREATE, "arguments": {"title": "a"}}
+        [called] = [event for event in events if isinstance(event, ToolCallEvent)]
+        assert called.tool == CREATE
+        [logged] = agent.messages[1].tool_calls
+        assert (logged.name, logged.parsed) == (CREATE, {"title": "a"})
+
+    async def test_a_rule_about_a_found_tool_judges_its_calls(self):
+        llm = ScriptedModel(through(CREATE), call(CREATE), "Denied.")
+
+        class Judged(Approval, Searcher): ...
+
+        agent = Judged(llm=llm, tools=[here], approval_rules=[Rule("deny", CREATE)])
+        await agent.query("x")
+        results = [each for each in agent.messages if isinstance(each, ToolMessage)]
+        assert [result.origin for result in results] == ["denied", "denied"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            ({"name": CREATE, "arguments": '{"a": 1}'}, {"a": 1}),
+            ({"name": CREATE}, {}),
+            ({"name": CREATE, "arguments": None}, {}),
+        ],
+    )
+    async def test_arguments_as_text_or_none_are_read(self, arguments, expected):
+        agent = Searcher(llm=ScriptedModel(call("call_tool", **arguments), "Done."), tools=[here])
+        await agent.query("x")
+        [made] = agent.messages[1].tool_calls
+        assert (made.name, made.parsed) == (CREATE, expected)
+
+    @pytest.mark.parametrize("arguments", [{}, {"name": 7}, {"name": "zzz"}])
+    async def test_a_call_of_no_tool_names_those_that_are_offered(self, arguments):
+        llm = ScriptedModel(call("call_tool", **arguments), "No.")
+        await Searcher(llm=llm, tools=[here]).query("x")
+        assert llm.requests[1].messages[-1].text.endswith("Available tools: here, search_tools.")
+
+    async def test_a_model_that_loads_tools_gets_them_deferred_and_calls_them_by_name(self):
+        events = []
+        llm = Loads(search(CREATE), call(CREATE), "Done.")
+        agent = Searcher(llm=llm, tools=[here], tool_search=exact, listeners=[events.append])
+        assert await agent.query("x") == "Done."
+        first = llm.requests[0].tools
+        assert [tool.name for tool in first if not tool.deferred] == VISIBLE
+        assert len(first) == len(MANY_TOOLS) + 2
+        assert not any(tool.deferred for tool in MANY_TOOLS), "the tools are shared"
+        assert all(request.tools == first for request in llm.requests)
+        assert [part.name for part in llm.requests[1].messages[-1].content] == [CREATE]
+        assert not [event for event in events if isinstance(event, ToolsChangedEvent)]
+
+    async def test_a_later_search_returns_what_is_new_and_a_repeated_one_all(self):
+        llm = Loads(search("customer 17"), search("customer 17 18"), search("customer 17"), "Done.")
+
+        def tens(query, tools):
+            return [tool for tool in tools if tool.name[-2:] in query]
+
+        await Searcher(llm=llm, tools=[here], tool_search=tens).query("x")
+        found = [
+            [part.name for part in request.messages[-1].content if part.name[-3] == "_"]
+            for request in llm.requests[1:]
+        ]
+        assert found == [["crm__get_field_17"], ["crm__get_field_18"], ["crm__get_field_17"]]
+
+    async def test_what_was_found_before_a_summary_is_offered_like_the_other_tools(self):
+        events = []
+        llm = ScriptedModel(search(CREATE), "Found.", "SUMMARY", call(CREATE), "Done.")
         agent = Searcher(llm=llm, tools=[here], tool_search=exact, listeners=[events.append])
         await agent.query("x")
-        assert offered_tools(llm.requests[1]) == [*VISIBLE, WEATHER, CREATE]
-        assert [offered_tools(request) for request in llm.requests[2:]] == [
-            offered_tools(llm.requests[1])
-        ] * 2
-        changed = [event for event in events if isinstance(event, ToolsChangedEvent)]
-        [names] = [event.tools for event in changed]
-        assert {CREATE, WEATHER} <= {*names}
+        await agent.compact()
+        assert await agent.query("y") == "Done."
+        assert offered_tools(llm.requests[-1]) == [*VISIBLE, CREATE, "call_tool"]
+        assert [event for event in events if isinstance(event, ToolsChangedEvent)]
 
-    async def test_a_fork_and_another_process_offer_the_found_tools(self, tmp_path):
+    async def test_a_fork_and_another_process_know_what_was_found(self, tmp_path):
         class SessionSearcher(Session, Searcher): ...
 
         settings = {"session": "s", "session_dir": tmp_path, "tool_search": exact, "tools": [here]}
-        with SessionSearcher(llm=ScriptedModel(search(CREATE), "Found."), **settings) as first:
+        with SessionSearcher(llm=Loads(search(CREATE), "Found."), **settings) as first:
             await first.query("x")
             fork = first.fork(session="other")
-        llm = ScriptedModel(search(WEATHER), call(CREATE), "Done.")
-        with SessionSearcher(llm=llm, **settings) as second:
+        with SessionSearcher(llm=Loads(call(CREATE), "Done."), **settings) as second:
             assert await second.query("y") == "Done."
-            assert offered_tools(llm.requests[0]) == [*VISIBLE, CREATE]
-            assert offered_tools(llm.requests[1]) == [*VISIBLE, CREATE, WEATHER]
-            second.clear_history()
-            assert [tool.name for tool in second.toolset()] == VISIBLE
+            [found] = second.messages[2].content
+            assert found.name == CREATE
         with fork:
-            assert [tool.name for tool in fork.toolset()] == [*VISIBLE, CREATE]
+            assert fork.messages[2].content == (found,)
 
     async def test_a_search_without_matches_suggests_fewer_words(self):
         llm = ScriptedModel(search("xylophone"), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
         assert "fewer words" in llm.requests[1].messages[-1].text
-        assert offered_tools(llm.requests[1]) == VISIBLE
 
     async def test_the_description_lists_all_tool_names_and_each_name_is_searchable(self):
-        llm = ScriptedModel(search(f"{WEATHER}, {CREATE}"), "Done.")
+        llm = Loads(search(f"{WEATHER}, {CREATE}"), "Done.")
         few = MANY_TOOLS[: len(CATALOG)]
         await Searcher(llm=llm, tools=[here], searchable_tools=few).query("x")
-        first, second = (list(request.tools) for request in llm.requests)
-        assert all(name in first[1].description for name in CATALOG)
-        assert offered_tools(llm.requests[1]) == [*VISIBLE, CREATE, WEATHER]
-        assert first == second[:2], "the description stays the same"
+        assert all(name in llm.requests[0].tools[1].description for name in CATALOG)
+        found = llm.requests[1].messages[-1].content
+        assert [part.name for part in found] == [CREATE, WEATHER]
 
-    async def test_of_many_tools_the_description_lists_how_their_names_begin(self):
+    async def test_the_first_request_with_300_tools_has_less_than_1_000_bytes(self):
         names = [f"{server}_get_thing_{n}" for server in ("github", "jira") for n in range(150)]
-        agent = Searcher(
-            llm=ScriptedModel("Done."), searchable_tools=[NamedTool(name, "") for name in names]
-        )
-        description = agent.toolset()[-1].description
-        assert "github (150), jira (150)" in description
-        assert len(description) < 843
+        llm = ScriptedModel("Done.")
+        agent = Searcher(llm=llm, searchable_tools=[NamedTool(name, "") for name in names])
+        await agent.query("x")
+        [request] = llm.requests
+        assert "github (150), jira (150)" in request.tools[0].description
+        wire = ChatOpenAI("m", base_url="http://x/v1", api_key="k")
+        assert len(wire.request_body(request.messages, request.tools)) < 1_000
         agent = agent.fork(searchable_tools=[NamedTool(f"t{n}", "") for n in range(1_000)])
-        assert len(agent.toolset()[-1].description) < 1_000
+        assert len(agent.toolset()[0].description) < 1_000
 
     @pytest.mark.parametrize("query", ["book a flight to Paris", "the", "", "with my"])
     def test_a_query_without_a_word_of_any_tool_matches_nothing(self, query):
         assert bm25(query, MANY_TOOLS) == []
-
-    async def test_a_tool_cannot_be_called_before_it_is_found(self):
-        llm = ScriptedModel(call(CREATE), "No.")
-        await Searcher(llm=llm, tools=[here]).query("x")
-        assert llm.requests[1].messages[-1].text.endswith("Available tools: here, search_tools.")
-
-    async def test_a_removed_tool_is_not_offered(self):
-        agent = Searcher(llm=ScriptedModel(search(CREATE), "Found."), tool_search=exact)
-        await agent.query("x")
-        rest = agent.fork(searchable_tools=MANY_TOOLS[1:])
-        assert [tool.name for tool in rest.toolset()] == ["search_tools"]
 
     async def test_no_search_tool_is_added_without_searchable_tools(self):
         assert list(ToolSearch(llm=ScriptedModel(), tools=[here]).toolset()) == [here]
@@ -163,37 +225,81 @@ class TestToolSearch(test_loop.TestLoop):
         with pytest.raises(ValueError, match="two tools named 'here'"):
             Searcher(llm=ScriptedModel(), tools=[here], searchable_tools=[here])
 
-    @pytest.mark.parametrize("bases", [(ToolSearch, Offload, Agent), (Offload, ToolSearch, Agent)])
     @pytest.mark.parametrize("name", ["done", "read_offloaded", "search_tools"])
     async def test_a_searchable_tool_with_the_name_of_another_tool_is_never_found(
-        self, bases, name, tmp_path
+        self, name, tmp_path
     ):
         own = [NamedTool(name, "Close the ticket."), NamedTool("other", "Close the ticket.")]
-        llm = ScriptedModel(search("close ticket"), call("other"), call("done", message="Closed."))
-        agent = type("Own", bases, {})(
-            llm=llm, searchable_tools=own, require_done_tool=True, offload_dir=tmp_path
-        )
-        assert await agent.query("x") == "Closed."
-        assert llm.requests[1].messages[-1].text == "other: Close the ticket."
-        assert set(offered_tools(llm.requests[1])) - set(offered_tools(llm.requests[0])) == {
-            "other"
-        }
+        llm = Loads(search("close ticket"), call("other"), call("done", message="Closed."))
 
-    async def test_a_found_tool_that_is_added_to_tools_later_is_offered_once(self):
-        agent = Searcher(llm=ScriptedModel(search(CREATE), "Found.", "Done."), tool_search=exact)
+        class Own(ToolSearch, Offload, Agent): ...
+
+        agent = Own(llm=llm, searchable_tools=own, require_done_tool=True, offload_dir=tmp_path)
+        assert await agent.query("x") == "Closed."
+        assert [part.name for part in llm.requests[1].messages[-1].content] == ["other"]
+
+    async def test_a_tool_that_is_added_to_tools_later_is_offered_once(self):
+        agent = Searcher(llm=Loads(search(CREATE), "Found.", "Done."), tool_search=exact)
         await agent.query("x")
         agent.tools = [MANY_TOOLS[0]]
         await agent.query("y")
-        assert offered_tools(agent.llm.requests[2]) == [CREATE, "search_tools"]
+        shown = [tool.name for tool in agent.llm.requests[2].tools if not tool.deferred]
+        assert shown == [CREATE, "search_tools"]
 
     @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
-    async def test_every_provider_accepts_the_requests(self, wire):
-        search_turn = calls(("search_tools", {"query": "send an email"}, "c1"))
-        script = [search_turn, calls(("mail__send", {}, "c2")), Reply("Sent.")]
-        async with wire.double(script) as server:
+    @pytest.mark.parametrize("streaming", [False, True])
+    async def test_every_provider_accepts_the_requests_and_each_begins_with_the_last(
+        self, wire, streaming
+    ):
+        search_turn = calls(
+            ("search_tools", {"query": "send an email"}, "c1"),
+            ("search_tools", {"query": "mail"}, "c2"),
+        )
+        sends = calls(("call_tool", {"name": "mail__send", "arguments": {}}, "c3"))
+        async with wire.double([search_turn, sends, Reply("Sent."), Reply("Bye.")]) as server:
             agent = Searcher(llm=wire.model(server), tools=[here], system_prompt="Be exact.")
+            agent.listeners = [lambda event: None] if streaming else []
             assert await agent.query("Mail Ann.") == "Sent."
+            assert await agent.query("Bye.") == "Bye."
             assert server.refusals == []
+            assert server.prefix_breaks == []
+
+    @pytest.mark.parametrize(
+        ("wire", "model"), NATIVE, ids=lambda each: getattr(each, "name", each)
+    )
+    async def test_models_that_load_tools_accept_the_requests_and_call_by_name(self, wire, model):
+        search_turn = calls(
+            ("search_tools", {"query": "send an email"}, "c1"),
+            ("here", {}, "c2"),
+            ("search_tools", {"query": "weather"}, "c3"),
+        )
+        sends = calls(("mail__send", {}, "c4"))
+        async with wire.double([search_turn, sends, Reply("Sent."), Reply("Bye.")]) as server:
+            llm = wire.model(server, model=model)
+            agent = Searcher(llm=llm, tools=[here], system_prompt="Be exact.")
+            assert await agent.query("Mail Ann.") == "Sent."
+            assert await agent.query("Bye.") == "Bye."
+            assert server.refusals == []
+            assert server.prefix_breaks == []
+        assert "call_tool" not in json.dumps(server.requests)
+        assert [each.text for each in agent.messages if isinstance(each, ToolMessage)][-1] == (
+            "mail__send ran"
+        )
+
+    @pytest.mark.parametrize(
+        ("wire", "model"), NATIVE, ids=lambda each: getattr(each, "name", each)
+    )
+    async def test_a_history_goes_on_with_other_tools_and_with_another_model(self, wire, model):
+        first = Searcher(llm=Loads(search(WEATHER), call(WEATHER), "Done."), tools=[here])
+        await first.query("x")
+        for cls, name in (Agent, model), (Searcher, "m"), (Searcher, model):
+            async with wire.double([Reply("Bye.")]) as server:
+                agent = cls(llm=wire.model(server, model=name), tools=[here])
+                agent.load_history([*first.messages])
+                if cls is Searcher:
+                    agent.searchable_tools = MANY_TOOLS[:3]
+                assert await agent.query("y") == "Bye."
+                assert server.refusals == []
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ loop_detection: warning: You repeat | no_progress: The run
 sqlite_sessions: And twice that? 10 | sums:
 sub_agents: research: read( | nearer. | read: 9932 | received: 76 | billed: 2960 tokens
 skills: Green: 70. | While the skill brew-tea is active
-tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
+tool_search: on their way. | today search_tools call_tool\ntoday search_tools call_tool
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 watch_a_run: call: add {"a":1,"b":2} | since ToolCallEvent | execute_tool add | add: 3 | end: c
 web_fetch: 70 degrees. | 200 OK \nTea\nGreen tea: 70 | is not an http(s) address of 127.0.0.1
