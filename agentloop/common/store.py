@@ -26,7 +26,7 @@ from .records import dump_record, load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":2}'  # counts up if older records would be misread
-REPLY = b'{"type":"assistant"'  # how the line of a reply starts
+REPLY, START = b'{"type":"assistant"', b'{"type":"tool_start"'  # prefixes of lines
 HOLE = 1 << 24  # bytes; a longer hole in a sparse file isn't read into memory
 # CON and the like are devices on Windows, with any suffix
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -226,7 +226,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
 
     A line that can't be read becomes an `Unknown` record of type "unreadable" with its number, so
     that positions in the log, such as `Summary.kept_from`, stay the same. Raises ValueError if it's
-    a reply: its calls would be missing, and the model would make them again.
+    a reply or the start of a call: without it, calls would be made again.
     """
     log = Log()
     for number, line in enumerate(lines, 1):
@@ -237,10 +237,10 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
             if not isinstance(record, Record):
                 raise ValueError(f"a {type(record).__name__} isn't a record of a log")
         except ValueError as error:
-            if line.startswith(REPLY):
+            if line.startswith((REPLY, START)):
                 raise ValueError(
-                    f"line {number} of the session is a reply of the model that can't be read "
-                    f"({error}): repair the line, or restore a backup"
+                    f"line {number} of the session is a reply or the start of a call, and can't be "
+                    f"read ({error}): repair the line, or restore a backup"
                 ) from None
             logger.warning("line %d of the session can't be read: %s", number, error)
             record = Unknown({"type": "unreadable", "line": number, "error": str(error)})

@@ -354,15 +354,16 @@ class TestSession(test_loop.TestLoop):
             b'{"type":"assistant","tool_calls":[1]}',
             b'{"type":"assistant","content":"ok","usage":{"input_tokens":2.5}}',
             b'{"type":"assistant","content":"torn',
+            b'{"type":"tool_start","call_id":"ca',
         ],
     )
-    def test_a_session_with_an_unreadable_reply_is_refused_with_the_number_of_its_line(
+    def test_a_session_whose_calls_might_run_again_is_refused_with_the_number_of_its_line(
         self, tmp_path, bad
     ):
         path = write(tmp_path, UserMessage("Pay."), bad, UserMessage("Thanks."))
         before = path.read_bytes()
         for _ in range(2):  # the lock is released after the error
-            with pytest.raises(ValueError, match="line 3 .*a reply"):
+            with pytest.raises(ValueError, match="line 3 .*a call"):
                 open_session(tmp_path)
         with pytest.raises(ValueError, match="line 3"):
             read_log(path)
