@@ -15,13 +15,13 @@ from functools import partial
 from typing import Annotated, Any
 
 from pydantic_monty import (
-    FutureSnapshot,
-    Monty,
+    AsyncFutureSnapshot,
+    AsyncMonty,
+    AsyncNameLookupSnapshot,
     MontyComplete,
     MontyError,
     MontyRuntimeError,
     MontySyntaxError,
-    NameLookupSnapshot,
     OSPolicy,
     ResourceLimits,
 )
@@ -111,20 +111,23 @@ async def run_program(code: str, agent: NestedCalls, names: Collection[str]) -> 
     calls: dict[int, tuple[str, JSON]] = {}  # calls without await, by Monty's call id
     functions = dict.fromkeys(names, len)  # placeholders: this loop performs the calls
     try:
-        with Monty() as pool, pool.checkout(limits=LIMITS, os_policy=POLICY) as session:
+        async with (
+            AsyncMonty() as pool,
+            pool.checkout(limits=LIMITS, os_policy=POLICY) as session,
+        ):
             step: Callable[[], Any] = partial(
                 session.feed_start,
                 code,
                 external_lookup=functions,
                 print_callback=partial(keep_text, printed),
             )
-            while not isinstance(state := await asyncio.to_thread(step), MontyComplete):
-                if isinstance(state, FutureSnapshot):
+            while not isinstance(state := await step(), MontyComplete):
+                if isinstance(state, AsyncFutureSnapshot):
                     ids = sorted(state.pending_call_ids)
                     awaited = [call_tool(agent, *calls.pop(id)) for id in ids]
                     results = await asyncio.gather(*awaited)
                     step = partial(state.resume, dict(zip(ids, results, strict=True)))
-                elif isinstance(state, NameLookupSnapshot) or state.is_os_function:
+                elif isinstance(state, AsyncNameLookupSnapshot) or state.is_os_function:
                     step = state.resume_auto
                 elif state.args:
                     step = partial(state.resume, {"exception": TypeError("use keyword arguments")})
