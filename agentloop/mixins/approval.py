@@ -11,10 +11,10 @@ common/review.py, common/subagents.py.
     result = await agent.run()                           # also in another process, with a session
 
 Every call of a turn is judged, and every approval request answered, before any call of the turn
-runs. A call that nothing allows doesn't run, and the model reads why. `agent.pending` lists the
-calls that await a decision, also those of sub-agents, and survives a restart; a new prompt cancels
-them, unless you set `defer_approval`. Requests and decisions are log entries. A decision applies
-once, to one call id, name and argument list.
+runs. If nothing allows a call, it doesn't run, and the model reads why. `agent.pending` lists the
+calls that await a decision, those of sub-agents included, and survives a restart. A new prompt
+cancels them, unless you set `defer_approval`. Requests and decisions are log entries. A decision
+counts once, for one call with its name and arguments.
 
 A reviewer may also change the arguments, or answer in place of the tool: see `decide`. A tool may
 ask itself: see `NeedsApproval`. The rules also judge the calls of the agent's sub-agents; the
@@ -73,8 +73,8 @@ from ..transcript import (
 )
 from ..waiting import call_function, logger, wait_for
 
-# Text that "*" may match in an "allow" rule: no shell metacharacters (which could start a second
-# command) and no ".." path segments.
+# What "*" may match in an "allow" rule: no shell metacharacters, which could start a second
+# command, and no ".." in a path
 PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")
 
 
@@ -147,7 +147,7 @@ class Deferred(CallEntry):
 class Deferrals(Fold):
     """The deferred calls, until the log has a note with their outcome.
 
-    answered: whether the log has a result, by call id. The first result says that the call waits.
+    answered: whether a call has the result which says that it waits, by call id.
     """
 
     def __init__(self, log: Records) -> None:
@@ -193,7 +193,7 @@ class Consent(Fold):
             self.has_plan = True
 
     def allows(self, tool: Tool, arguments: JSON) -> bool:
-        """Return whether calls with these arguments are always allowed."""
+        """Whether calls with these arguments are always allowed."""
         for mark in self.always:
             is_same_tool = mark.tool.items() <= asdict(tool).items()  # older marks lack options
             rule = Rule("allow", arguments=mark.arguments)
@@ -270,9 +270,9 @@ class Approval(Gate):
             self.record(AlwaysAllow(asdict(each), arguments))
 
     def approve_plan(self) -> None:
-        """Approve the plan that the model proposed in this conversation.
+        """Approve the plan that the model has proposed in this conversation.
 
-        In "plan" mode, calls aren't denied from now on, but need approval.
+        From now on, mode "plan" doesn't deny calls any more, but asks for approval.
         """
         self.record(PlanApproved())
 
@@ -286,13 +286,13 @@ class Approval(Gate):
         return await super().call_model(request)
 
     def _deferrals(self, decided: bool) -> list[CallState]:
-        """The deferred calls whose outcome no note has told yet, either decided or not."""
+        """The deferred calls whose outcome the model doesn't know yet: those decided, or others."""
         states = self.conversation.states
         deferred = [states[id] for id in self.fold(Deferrals).answered if id in states]
         return [state for state in deferred if decided != bool(undecided(state))]
 
     def _announce_decision(self) -> None:
-        """Add a note about a decision if `run()` would have nothing to continue."""
+        """Add a note about a decision, if `run()` would otherwise have nothing to continue."""
         if self._deferrals(decided=True) and not can_continue(self.messages):
             self.add_note(DECIDED)
 
@@ -340,8 +340,8 @@ class Approval(Gate):
                 for inner in undecided(state):
                     if inner is state and is_approved(self, inner.call):
                         raise RuntimeError(
-                            f"{inner.call.name} asks for approval again: after an approval, "
-                            "a tool must not raise NeedsApproval (see is_approved)"
+                            f"{inner.call.name} asks for approval again, after it was approved: "
+                            "check Depends(is_approved) before you raise NeedsApproval"
                         )
                     ask = inner.newest(Ask)
                     decision = await self._ask_reviewer(asked(inner), ask.reason if ask else "")
@@ -400,19 +400,19 @@ class Approval(Gate):
                 self.record(Deferred(call.id))
                 return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
             is_open = call.id in agent.conversation.states and not state.result
-            return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
+            return replace(judgment, waits=is_open)  # if not, nobody could decide it later
         decision = await self._ask_reviewer(call, judgment.reason)
         agent.record(decision)
         return decided(judgment, decision)
 
     async def _ask_reviewer(self, call: ToolCall, reason: str) -> Decision:
-        """Ask the callback. An answer after the timeout has no effect."""
+        """Ask the callback. An answer that comes after the timeout has no effect."""
         assert self.approval_callback
         work = call_function(self.approval_callback, call, reason)
         try:
             answer = await wait_for(work, self.approval_timeout, grace=0)
         except TypeError as error:
-            error.add_note("call.arguments is the JSON text of the model; call.parsed is a dict")
+            error.add_note("call.arguments is the model's JSON text; call.parsed is a dict")
             raise
         if answer is True:
             answer = Review("allow")
@@ -422,23 +422,23 @@ class Approval(Gate):
 
 
 def check_callback(callback: Callable[..., object] | None) -> None:
-    """Raise TypeError for an `approval_callback` that can't be called with a call and a reason."""
+    """Raise TypeError unless `approval_callback` can be called with a call and a reason."""
     if callback is None:
         return
     try:
         inspect.signature(callback).bind("call", "why")
     except TypeError:
         raise TypeError(
-            "approval_callback is called with the call and the reason: write "
+            "approval_callback must take two arguments, the call and the reason: write "
             "`def approve(call, why): ...`"
         ) from None
 
 
 def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
-    """Report "deny" and "ask" rules that can never match a call of these tools.
+    """Complain about "deny" and "ask" rules that can never match a call of these tools.
 
-    An unknown tool is a warning in the log, because a later turn may offer it. A tool's name in
-    another case, or an argument that none of the tools has, raises ValueError.
+    If no tool has the name, a warning is logged, because a later turn may offer one. Raises
+    ValueError if only upper and lower case differ, or if none of the tools has an argument.
     """
     for rule in rules:
         if rule.verdict == "allow":
@@ -455,7 +455,7 @@ def check_tool_name(rule: Rule, tools: Sequence[Tool]) -> None:
         if fnmatchcase(tool.name.lower(), rule.tool.lower()):
             raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
     if escape(rule.tool) == rule.tool:
-        logger.warning("%s matches no tool of this agent; it may match a sub-agent's", rule)
+        logger.warning("%s matches no tool of this agent, though it may match a sub-agent's", rule)
 
 
 def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:
@@ -470,9 +470,9 @@ def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:
 
 
 def has_fixed_arguments(tool: Tool) -> bool:
-    """Return whether a tool's schema names every argument that it may get.
+    """Whether a tool's schema names every argument that it may get.
 
-    With a parameter that is a pydantic model, it doesn't: there are more names, such as aliases.
+    It doesn't if a pydantic model stands for all of them, which may have aliases for example.
     """
     is_model = isinstance(tool, FunctionTool) and tool.takes.model_parameter
     return tool.parameters.get("additionalProperties") is False and not is_model
@@ -488,7 +488,7 @@ def decided(judgment: Judgment, decision: Decision) -> Judgment:
 def matches(
     rule: Rule, name: str, arguments: JSON, written: JSON, files: Mapping[str, Sequence[str]] = {}
 ) -> bool:
-    """Return whether a rule applies to a call. A rule that fails applies, unless it allows."""
+    """Whether a rule applies to a call. If it raises, it applies unless it's an "allow" rule."""
     if not fnmatchcase(name, rule.tool):
         return False
     try:
@@ -504,7 +504,7 @@ def matches(
 def rule_matches(
     rule: Rule, arguments: JSON, written: JSON, files: Mapping[str, Sequence[str]]
 ) -> object:
-    """Return whether a rule matches the arguments.
+    """Whether a rule matches the arguments.
 
     written: the arguments as the model wrote them. "deny" and "ask" rules match these too, because
         validation may drop a value, such as a second alias of a field.
@@ -529,7 +529,7 @@ def rule_matches(
 
 
 def matches_anywhere(value: Any, glob: str) -> bool:
-    """Return whether a glob matches a value, or anything in it, keys of objects included."""
+    """Whether a glob matches a value, or anything inside it, keys of objects included."""
     match value:
         case {**named} if named:
             return matches_anywhere([*named, *named.values()], glob)
@@ -541,7 +541,7 @@ def matches_anywhere(value: Any, glob: str) -> bool:
 
 
 def matches_safely(value: Any, glob: str) -> bool:
-    """Return whether a glob matches plain text (see PLAIN), or is the text itself.
+    """Whether a glob matches plain text (see PLAIN), or is the text itself.
 
     Each item of a list must match; an object never does.
     """

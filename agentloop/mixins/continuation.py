@@ -1,4 +1,4 @@
-"""Continues after a reply that isn't an answer: cut off in its calls, paused, or empty.
+"""Goes on after a reply that isn't an answer: cut off in its calls, paused, or empty.
 
 Copy with: the core, common/nudge.py.
 
@@ -14,7 +14,7 @@ MAX_INCOMPLETE = 5  # replies in a row that were cut off, or paused, before the 
 
 
 class Continuation(Loop):
-    """Sends another request after a reply without an answer, a few times.
+    """If a reply isn't an answer, sends another request, a few times.
 
     A provider pauses after many calls of its own tools, and cuts off a reply at the output limit.
     Calls of such a reply don't run: the model reads why, and makes them again.

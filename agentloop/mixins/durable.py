@@ -1,4 +1,4 @@
-"""Durable execution in DBOS workflows: after a crash, a run continues at its last step.
+"""Runs an agent in a DBOS workflow: after a crash, the run continues at its last step.
 
 Copy with: the core, common/records.py. Needs `pip install 'dbos>=3.4,<4'`.
 
@@ -78,8 +78,8 @@ class Durable(Loop):
         for tool in self.tools:
             if tool.parallel and tool.name in self.workflow_tools:
                 raise ValueError(
-                    f"workflow tool {tool.name!r} requires parallel=False, because a replay "
-                    "identifies steps by their order"
+                    f"the workflow tool {tool.name!r} needs parallel=False, because a replay knows "
+                    "steps by their order"
                 )
         self._reserved = dict[str, Any]()  # the steps of the turn's calls, by call id
 
@@ -114,7 +114,7 @@ class Durable(Loop):
         return reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        for call in calls:  # in call order, independent of the order of execution
+        for call in calls:  # in call order, in whatever order they run
             if call.name in self.workflow_tools:
                 self._reserved[call.id] = None, None
             else:
@@ -122,7 +122,7 @@ class Durable(Loop):
         return await super().call_tools(calls)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        # a mixin that repeats a call needs new steps
+        # if a mixin repeats a call, it needs new steps
         start, end = self._reserved.pop(call.id, None) or (_reserve_step(), _reserve_step())
         if start is None:
             return await super().call_tool(call)
@@ -146,7 +146,7 @@ class Durable(Loop):
         return call.answer(OUTCOME_UNKNOWN, is_error=True, origin="sealed")
 
     async def _run_step(self, step: Any, name: str, work: Any, argument: object) -> Any:
-        """Run `work(argument)` as a step, for which a replay returns the records it has stored."""
+        """Run `work(argument)` as a step. In a replay, get the records that it has stored."""
         records: list[Record | Stop] = []  # of the step, followed by the return value or the Stop
 
         async def run() -> list[bytes | Stop]:
@@ -171,14 +171,14 @@ class Durable(Loop):
 
 
 def _reserve_step() -> Any:
-    """Return the next step of the workflow, or None outside a workflow and in a step."""
+    """The next step of the workflow; None outside a workflow, and inside a step."""
     dbos = _dbos()
     return dbos.reserve_step() if dbos.workflow_id and not dbos.step_id else None
 
 
 def _dbos() -> Any:
-    """Return the class DBOS. Raises ImportError if the package isn't installed."""
+    """The class DBOS. Raises ImportError if the package isn't installed."""
     try:
         return import_module("dbos").DBOS
     except ImportError:
-        raise ImportError("Durable requires DBOS: pip install 'dbos>=3.4,<4'") from None
+        raise ImportError("Durable needs DBOS: pip install 'dbos>=3.4,<4'") from None

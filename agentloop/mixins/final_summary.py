@@ -1,4 +1,4 @@
-"""Ends a run that is out of turns with the model's summary of its work.
+"""If a run is out of turns, it ends with the model's summary of its work.
 
 Copy with: the core.
 

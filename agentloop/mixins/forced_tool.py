@@ -34,7 +34,7 @@ class ForcedTool(Loop):
 
 
 def is_first_after_prompt(messages: Sequence[Message]) -> bool:
-    """Return whether nothing but notes follows the newest prompt."""
+    """Whether nothing but notes follows the newest prompt."""
     for message in reversed(messages):
         if is_from_user(message):
             return True

@@ -1,4 +1,4 @@
-"""Gives an agent another history, messages from elsewhere or none; a copy gets one of its own.
+"""Gives an agent another history: messages from elsewhere, or none.
 
 Copy with: the core.
 
@@ -15,20 +15,20 @@ from ..transcript import Conversation, Reset, ToolStart
 
 
 class Histories(Loop):
-    """Starts another history. The file of a session keeps the lines of the one before.
+    """Starts another history. The file of a session keeps the lines of the old one.
 
-    `copy.copy(agent)` is `agent.fork()`: two agents never share a log.
+    Two agents never share a log, so `copy.copy(agent)` is `agent.fork()`.
     """
 
     def load_history(self, messages: Sequence[Message]) -> None:
         """Continue with these messages instead of the current history.
 
-        System messages are left out, because the system prompt is a setting. A call that has no
-        result gets one which says that its outcome is unknown, because another program may have run
-        it.
+        System messages are left out, because the system prompt is a setting. If a call has no
+        result, it gets one which says that its outcome is unknown, because another program may have
+        run it.
 
         Raises AgentBusy during a run, TypeError for anything but messages, and OSError if the
-        session can't be written; the log then holds what was written.
+        session can't be written; the log then has what was written.
         """
         self.refuse_if_busy()
         for message in messages:
@@ -46,7 +46,7 @@ class Histories(Loop):
                 self.record(message)
 
     def clear_history(self) -> None:
-        """Start a new history."""
+        """Start a new, empty history."""
         self.load_history([])
 
     def __copy__(self) -> Self:
@@ -56,4 +56,4 @@ class Histories(Loop):
         return self.fork()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an agent can't be pickled: save its log with Session, or fork() it")
+        raise TypeError("an agent can't be pickled: save its log with Session, or copy it: fork()")

@@ -1,4 +1,4 @@
-"""Hooks: functions that run before and after prompts, model requests, tools and results.
+"""Hooks: your functions, which run before and after prompts, model requests and tools.
 
 Copy with: the core, common/decides.py, common/gate.py, common/nested.py, common/nudge.py,
 common/records.py, common/review.py, common/subagents.py, common/summary.py.
@@ -12,9 +12,9 @@ common/records.py, common/review.py, common/subagents.py, common/summary.py.
     agent = MyAgent(llm=llm, hooks=[Hook("PreToolUse", no_pushes, "bash")])
     await agent.fire_hooks("SessionEnd", {})               # at the end, which only you know
 
-Events have the names of Claude Code's hooks, plus PreModel and PostModel. The recipe
-claude_code_hooks.py reads Claude Code's settings and runs their commands. The usual positions of a
-middleware, as events and as seams (methods to override):
+Events have the names of Claude Code's hooks; PreModel and PostModel are ours. The recipe
+claude_code_hooks.py reads Claude Code's settings and runs their commands. Where a middleware
+usually sits, as an event, and as a seam (a method to override):
 
     | before the agent | SessionStart, UserPromptSubmit | `context`    |
     | after the agent  | Stop, SessionEnd               | `finish`     |
@@ -23,11 +23,11 @@ middleware, as events and as seams (methods to override):
     | before a tool    | PreToolUse, SubagentStart      | `judge` of `Gate` |
     | after a tool     | PostToolUse, PostToolUseFailure, SubagentStop | `call_tools` |
 
-PostToolUse and PostToolUseFailure run when all calls of the turn have results in the log.
+PostToolUse and PostToolUseFailure run once all calls of the turn have results in the log.
 
-If a gate (PreToolUse, UserPromptSubmit) fails, it denies the call or the prompt. If another hook
-fails, the run goes on. A HookVerdict in the log says what the hooks of an event decided together,
-or that they failed.
+If a hook at a gate (PreToolUse, UserPromptSubmit) fails, the call or the prompt is denied. If
+another hook fails, the run goes on. A HookVerdict in the log says what the hooks of an event
+decided together, or that they failed.
 """
 
 import json
@@ -77,10 +77,10 @@ HookEvent = Literal[
     "SubagentStop",
     "PostCompact",
 ]
-# The field that a matcher is compared with; an event has at most one of them.
+# what a matcher is compared with: an event has at most one of these fields
 MATCHED = ("tool_name", "agent_type", "source", "reason", "trigger")
 MAX_TEXT = 10_000  # characters of a `reason` and of an `additionalContext`
-# A matcher with only these characters is a list of exact names.
+# a matcher that has only these characters is a list of exact names
 EXACT_NAMES = re.compile(r"[A-Za-z0-9_ ,|-]*")
 VERDICTS = {  # any other decision is a "deny"
     "": Verdict.NONE,
@@ -91,24 +91,25 @@ VERDICTS = {  # any other decision is a "deny"
 
 @dataclasses.dataclass
 class Hook:
-    """A function, sync or async, that runs at an event.
+    """A function, `def` or `async def`, that runs at an event.
 
     It gets a dict with `hook_event_name`, `session_id`, `cwd`, and, depending on the event,
     `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, `prompt` and others. It returns None,
     or a dict with any of these keys:
 
     decision: "allow", "ask" or "deny"; "block" and unknown words mean "deny". "deny" denies a call
-        (PreToolUse) or a prompt (UserPromptSubmit), and continues the run (Stop). After a tool, the
-        model reads the reason. At other events, the decision has no effect.
-    reason: the model reads it with a "deny".
-    updatedInput: new arguments of the call, an object. None keeps the arguments. The function may
+        (PreToolUse) or a prompt (UserPromptSubmit), and makes the run go on (Stop). After a tool,
+        the model reads the reason. At other events, the decision has no effect.
+    reason: why. If you deny, the model reads it.
+    updatedInput: new arguments for the call, as a dict; None keeps the old ones. The function may
         also change `tool_input` in place.
     additionalContext: text for the model, whatever the decision is.
 
     matcher: a tool name, a list such as "write|edit" or "write, edit", or a regular expression that
-        matches a part of the name: see `fires_for`. "" and "*" match all tools. Other events
-        compare the name of a sub-agent, the source of a session, or another field of `MATCHED`.
-    timeout: maximum seconds.
+        matches a part of the name: see `fires_for`. "" and "*" match all tools. At other events,
+        it's compared with the name of a sub-agent, the source of a session, or another field of
+        `MATCHED`.
+    timeout: how many seconds the function may take.
     """
 
     event: HookEvent
@@ -127,7 +128,7 @@ class HookOutput(BaseModel, strict=True, extra="forbid"):
 
 
 class HookResult(NamedTuple):
-    """What a hook said. `tool_input` holds the arguments for the call."""
+    """What a hook said. `tool_input` has the arguments for the call."""
 
     verdict: Verdict
     reason: str = ""
@@ -140,7 +141,7 @@ NO_OPINION = HookResult(Verdict.NONE)
 
 @frozen
 class HookVerdict(Mark):
-    """What the hooks of an event decided together: the name of a Verdict in lower case."""
+    """What the hooks of an event decided together. `verdict` is a Verdict's name in lower case."""
 
     event: str
     verdict: str
@@ -153,7 +154,7 @@ class HookVerdict(Mark):
 
 @frozen
 class Withheld(Mark):
-    """A gate refused the message at this `index` of the log, which is not sent to models."""
+    """A gate refused the message at this `index` of the log. No model ever gets it."""
 
     index: int
 
@@ -163,11 +164,11 @@ class Withheld(Mark):
 
 
 class Hooks(Gate, FiresHooks):
-    """Runs hooks in order. Each gets the arguments as the one before returned them.
+    """Runs hooks in order. Each gets the arguments as the one before has left them.
 
-    If arguments change after a hook has judged them, the hook runs again; its second verdict can
-    only be stricter. "ask" means that Approval must approve the call. If there's no Approval, and
-    for a prompt, "ask" denies.
+    If the arguments change after a hook has judged them, the hook runs again, and its second
+    verdict can only be stricter. "ask" means that the call needs approval; if the agent has no
+    Approval, and for a prompt, it denies.
 
     hooks: `Hook(...)` objects.
     """
@@ -177,10 +178,10 @@ class Hooks(Gate, FiresHooks):
     async def fire_hooks(
         self, event: HookEvent, data: JSON, reader: Loop | None = None
     ) -> tuple[Verdict, str]:
-        """Run the hooks of an event, and return the strictest verdict with its reason.
+        """Run the hooks of an event. Returns the strictest verdict, with its reason.
 
-        The hooks may change `data["tool_input"]`. If a hook fails, its verdict is BROKEN. `reader`
-        is the agent whose model reads the `additionalContext`: a sub-agent reads about its calls.
+        The hooks may change `data["tool_input"]`. If one fails, its verdict is BROKEN. `reader` is
+        the agent whose model reads the `additionalContext`: a sub-agent, if it's about its call.
         """
         session = self.fold(HookHistory).session or None
         data |= {"hook_event_name": event, "session_id": session, "cwd": os.getcwd()}
@@ -193,7 +194,7 @@ class Hooks(Gate, FiresHooks):
             if result.context:
                 (reader or self).add_note(result.context)
         for hook, result in zip(hooks, results[:], strict=True):
-            if not is_same(result.tool_input, data["tool_input"]):  # judged previous arguments
+            if not is_same(result.tool_input, data["tool_input"]):  # it has judged older arguments
                 results.append(await run_hook(hook, data))
         verdict, reason, *_ = max(results, key=attrgetter("verdict"), default=NO_OPINION)
         if verdict or event == "UserPromptSubmit":
@@ -230,10 +231,10 @@ class Hooks(Gate, FiresHooks):
         judgment = await super().judge(judged)
         if judgment.call == judged.call:
             return judgment
-        return await self._fire_before(judgment)  # a subsequent gate changed the call
+        return await self._fire_before(judgment)  # a gate after this one has changed the call
 
     async def _fire_before(self, judgment: Judgment) -> Judgment:
-        """Add the verdict of the PreToolUse hooks, and the arguments they return."""
+        """Add the verdict of the PreToolUse hooks, and take over the arguments they return."""
         data = data_of(judgment.call)
         before = data["tool_input"]
         judgment = judgment.or_stricter(*await self.fire_hooks("PreToolUse", data, judgment.agent))
@@ -251,7 +252,7 @@ class Hooks(Gate, FiresHooks):
         return result
 
     async def _fire_after(self, calls: Sequence[ToolCall]) -> None:
-        """Execute the hooks after a tool, for all executed calls."""
+        """Run the hooks after a tool, for every call that wasn't denied."""
         for call in calls:
             judgment = self._judgments.get(call.id)
             message = self.conversation.state_of(call).result
@@ -278,13 +279,13 @@ class Hooks(Gate, FiresHooks):
 
 
 class HookHistory(Fold):
-    """The verdicts of hooks on the user's prompts, in order, and on the newest run's answer.
+    """What hooks have said about the user's prompts, and about the newest run's answer.
 
-    waiting: prompts without a verdict of the hooks, with their indexes in the log.
-    refused: the indexes of refused prompts without a Withheld entry.
-    newest: the verdict on the newest judged prompt.
-    stop: whether a Stop hook returned a verdict in the newest run.
-    session: the session name of the newest run.
+    waiting: the prompts that no hook has judged yet, with their indices in the log.
+    refused: the indices of prompts that were refused, but have no Withheld entry yet.
+    newest: the verdict on the last prompt that was judged.
+    stop: whether a Stop hook has given a verdict in the newest run.
+    session: the name of the newest run's session.
     """
 
     waiting: tuple[tuple[int, UserMessage], ...] = ()
@@ -314,18 +315,18 @@ class HookHistory(Fold):
 
 
 def data_of(call: ToolCall) -> JSON:
-    """Return the data of a call for a hook. Arguments other than a JSON object remain text."""
+    """What a hook reads about a call. Arguments that aren't a JSON object stay text."""
     arguments = call.arguments if call.parsed is None else call.parsed
     return {"tool_name": call.name, "tool_input": arguments, "tool_use_id": call.id}
 
 
 def fires_for(matcher: str, name: str) -> bool:
-    """Return whether a matcher matches a name, by the rules of Claude Code.
+    """Whether a matcher matches a name, by the rules of Claude Code.
 
-    "" and "*" match all names. A matcher of letters, digits, _, -, spaces, commas and | is a list
-    of exact names, separated by | or commas. Any other matcher is a regular expression that matches
-    a part of the name. Matching is case-sensitive. See code.claude.com/docs/en/hooks, "Matcher
-    patterns".
+    "" and "*" match all names. If the matcher has only letters, digits, _, -, spaces, commas and |,
+    it's a list of exact names, separated by | or commas. If not, it's a regular expression that
+    matches a part of the name. Upper and lower case matter. See code.claude.com/docs/en/hooks,
+    "Matcher patterns".
     """
     if matcher in ("", "*"):
         return True
@@ -338,9 +339,9 @@ def fires_for(matcher: str, name: str) -> bool:
 
 
 async def run_hook(hook: Hook, data: JSON) -> HookResult:
-    """Execute a hook if its matcher matches. The verdict is BROKEN after a failure or a timeout."""
+    """Run a hook if its matcher matches. If it fails or takes too long, its verdict is BROKEN."""
     before = data.get("tool_input")
-    own = deepcopy(data)  # changes in place are equivalent to updatedInput
+    own = deepcopy(data)  # a change in place counts as updatedInput
     try:
         output = None
         if is_matched(hook, data):
@@ -349,7 +350,7 @@ async def run_hook(hook: Hook, data: JSON) -> HookResult:
         if changed is None:  # removed by the function
             changed = before
         if changed != before and changed.__class__ is not dict:
-            raise TypeError("tool_input must be a dict")
+            raise TypeError(f"tool_input must be a dict, not {changed!r:.80}")
         return read_output(output, changed)
     except (Exception, CancelledError) as error:
         if was_cancelled(error):
@@ -359,16 +360,14 @@ async def run_hook(hook: Hook, data: JSON) -> HookResult:
 
 
 def is_matched(hook: Hook, data: JSON) -> bool:
-    """Return whether a hook's matcher matches the event."""
     names = [data[key] for key in MATCHED if key in data]
     return not names or fires_for(hook.matcher, names[0])
 
 
 def read_output(value: object, tool_input: object) -> HookResult:
-    """Parse the return value of a hook.
+    """Read what a hook returned.
 
-    Raises ValueError for a value that `Hook` does not describe, and for arguments that cannot be
-    converted to JSON.
+    Raises ValueError if `Hook` doesn't describe such a value, or if JSON can't hold the arguments.
     """
     output = HookOutput.model_validate({} if value is None else value)
     if output.updatedInput is not None:
@@ -380,5 +379,5 @@ def read_output(value: object, tool_input: object) -> HookResult:
 
 
 def is_same(one: object, other: object) -> bool:
-    """Return whether two values are equal as JSON. In Python, 1 equals True and 1.0."""
+    """Whether two values are the same JSON. In Python, 1 equals True and 1.0."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

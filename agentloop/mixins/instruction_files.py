@@ -33,8 +33,8 @@ class InstructionFiles(Loop):
     instruction_files: file names, in order. A missing file is left out, and if files have the same
         content, it's included once.
     instruction_dir: the folder that relative names start from.
-    instruction_tokens: maximum length of all files together, in tokens of four characters. If
-        they're longer, a note replaces the middle.
+    instruction_tokens: how long all files may be together, in tokens of four characters. If they're
+        longer, a note replaces the middle.
     """
 
     instruction_files: Sequence[str | Path] = ("AGENTS.md",)
@@ -75,19 +75,19 @@ class InstructionFiles(Loop):
 
 
 def read_text(name: str | Path, folder: Path) -> str:
-    """Read a file, or return "" if there's none. A relative name starts from `folder`.
+    """Read a file: "" if there's none. A relative name starts from `folder`.
 
-    Raises ValueError if the file can't be read, or is a link that leads out of `folder`. A file
-    outside `folder` must not be a link that leads out of its own folder.
+    Raises ValueError if the file can't be read, or is a link that leads out of `folder`. If the
+    file isn't in `folder`, it must not be a link that leads out of its own folder.
     """
     folder = Path(os.path.abspath(folder.expanduser()))
     path = Path(os.path.abspath(folder / Path(name).expanduser()))
     home = folder if path.is_relative_to(folder) else path.parent
     try:
         if not path.resolve().is_relative_to(home.resolve()):
-            raise ValueError(f"link that leads out of {home}")
+            raise ValueError(f"it's a link that leads out of {home}")
         return path.read_text("utf-8-sig").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read the file {path} as UTF-8 text: {error}") from error
+        raise ValueError(f"{path} can't be read as UTF-8 text: {error}") from error

@@ -1,4 +1,4 @@
-"""Ends a run from outside with a Result, and tells the model.
+"""Ends a run from outside, and tells the model so.
 
 Copy with: the core.
 
@@ -14,7 +14,7 @@ INTERRUPTED = "The user interrupted you here."
 
 
 class Interruption(Loop):
-    """Lets other code end the run in progress, which returns a Result."""
+    """Lets other code end the run in progress, so that it returns a Result."""
 
     _interruption = INTERRUPTED  # what the model reads
 

@@ -1,15 +1,15 @@
-"""Limits of a run: requests, tokens, cost, duration, tool calls, and failures of one tool.
+"""Limits for a run: requests, tokens, cost, seconds, tool calls, and failures of one tool.
 
 Copy with: the core, common/nested.py, common/prices.py, common/summary.py.
 
     class MyAgent(Limits, Agent):
         max_requests = 20             # result.stop_reason is then "limit:requests"
 
-Usage is counted from the log since the RunStart; a message sent during the run doesn't reset it.
-Side requests count as well: summaries, failed attempts that may be billed, and requests of
-sub-agents. A `run()` after a limit or a restart is a new run with new counters, so
-`run("Summarize your work.")` still works. The tokens of a request are known from its reply: the
-request that reaches a limit of tokens or cost may go beyond it.
+What counts is in the log since the RunStart; a message sent during the run resets nothing. Side
+requests count as well: summaries, failed attempts that may be billed, and requests of sub-agents. A
+`run()` after a limit or a restart is a new run and counts from zero, so `run("Summarize your
+work.")` still works. Nobody knows the tokens of a request before its reply, so the last one may go
+beyond a limit of tokens or cost.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ class Limits(Priced):
 
     If a limit keeps a call from running, the result of the call says so.
 
-    max_requests: maximum number of model requests, including side requests.
-    max_tokens: maximum total of input and output tokens of all requests.
-    max_cost: maximum cost in the currency of `prices`, by default US dollars. If the price of the
-        model is unknown, you get an error before the first request; if that of a sub-agent's model
-        is, the run ends after its request.
-    max_seconds: maximum seconds since the start of the run. Requests and calls that still run are
+    max_requests: how many model requests a run may make, side requests included.
+    max_tokens: how many input and output tokens they may have in total.
+    max_cost: what they may cost, in the currency of `prices`, by default US dollars. If the price
+        of the model is unknown, you get an error before the first request; if that of a sub-agent's
+        model is, the run ends after its request.
+    max_seconds: how many seconds a run may take. Then requests and calls that still run are
         cancelled.
-    max_tool_calls: maximum number of calls that run. The model reads why a further call didn't run.
-        Calls that an earlier run left open don't count.
+    max_tool_calls: how many calls may run. The model reads why another one didn't. Calls that an
+        earlier run left open don't count.
     max_tool_failures: how often one tool may fail in a row, in the order of the results. A call
         that didn't run, because it was denied for example, counts as a failure.
-    limit_exempt: names of tools whose calls don't count, and run although a limit other than
-        `max_seconds` is reached: so a done tool can still end the run.
+    limit_exempt: names of tools whose calls don't count, and run even if a limit is reached, except
+        `max_seconds`: so a done tool can still end the run.
     """
 
     max_requests: PositiveInt | None = None
@@ -110,7 +110,7 @@ class Limits(Priced):
             self.record(record_of(call, not_run(call, "tool_calls")))
         result = await super().call_tools([call for call in calls if call not in refused])
         if refused or (counted and self._exceeded_limit() in IN_A_TURN):
-            return None  # the model called done without the results of the prevented calls
+            return None  # when it called done, the model didn't know that calls wouldn't run
         return result
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
@@ -127,7 +127,7 @@ class Limits(Priced):
 
     def record(self, record: Record) -> None:
         super().record(record)
-        # Compaction sends another request after a summary, and after a failed summary.
+        # Compaction sends another request after a summary, even if the summary failed
         failed = isinstance(record, SideRequest) and record.purpose == "compaction"
         if (
             (failed or isinstance(record, Summary))
@@ -142,7 +142,7 @@ class Limits(Priced):
         return self.fold(RunUsage, price, *self.limit_exempt)
 
     async def _in_time(self, work: Awaitable[T]) -> T | None:
-        """Await the work, and return its result, or None if `max_seconds` is over first."""
+        """Await the work. Returns None if `max_seconds` is over first."""
         left = self.max_seconds and self.max_seconds - self._run_usage().used["seconds"]
         try:
             return await wait_for(work, left, grace=self.cancel_timeout)
@@ -152,7 +152,7 @@ class Limits(Priced):
             return None
 
     def _exceeded_limit(self) -> str | None:
-        """The first limit that is reached (`max_tool_calls`: exceeded), or None."""
+        """The first limit that's reached, or exceeded if it's `max_tool_calls`; None if none is."""
         for kind, used in self._run_usage().used.items():
             limit = getattr(self, f"max_{kind}")
             if limit is None:
@@ -174,7 +174,7 @@ class Limits(Priced):
 
 
 class RunUsage(Fold):
-    """What was used since the newest RunStart or Fork in a log."""
+    """What was used since the newest RunStart or Fork of a log."""
 
     def __init__(self, log: Records, price: PriceOf | None, *exempt: str) -> None:
         super().__init__(log)

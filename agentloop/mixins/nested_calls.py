@@ -44,9 +44,10 @@ class NestedCalls(Loop):
     async def call(self, tool_or_name: Tool | str, /, **arguments: Any) -> Any:
         """Call another tool of this agent from a tool, and return its result.
 
-        It passes the same gates, limits and dependencies as the model's calls. The log has it, but
-        the model doesn't see it. You get text or parts, or the JSON data of another value, cut off
-        at `max_result_chars`. To run calls at the same time, use `asyncio.gather`.
+        It passes the same gates and limits as the model's calls, and gets the same dependencies.
+        It's in the log, but the model doesn't see it. You get text or parts; another value comes
+        back as its JSON data, unless it's longer than `max_result_chars`: then it's text, and its
+        middle is left out. To run calls at the same time, use `asyncio.gather`.
 
         If the call needs approval or an answer from outside, the run ends, and `pending` lists the
         call. Once it's decided or answered, `run()` runs your tool again if it's idempotent: nested
@@ -58,7 +59,7 @@ class NestedCalls(Loop):
         """
         caller = current_caller.get()
         if caller is None or caller.agent is not self:
-            raise RuntimeError("agent.call() is only available in a tool that this agent runs")
+            raise RuntimeError("agent.call() only works inside a tool that this agent runs")
         name = tool_or_name if isinstance(tool_or_name, str) else tool_or_name.name
         tool = find_tool(name, self._turn_tools)
         return await caller.call(tool, to_json(arguments).decode())
@@ -122,7 +123,7 @@ class Caller:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Cancel the calls that the tool didn't wait for, and raise what ends the run.
 
-        An exception of a nested call, such as a Stop, ends the run even if the tool caught it.
+        If a nested call has raised a Stop for example, the run ends even if the tool caught it.
         """
         if self.tasks and await cancel_and_wait(self.tasks, self.agent.cancel_timeout):
             raise asyncio.CancelledError
@@ -131,7 +132,7 @@ class Caller:
 
     @cached_property  # most tools make no calls
     def _earlier(self) -> list[CallState]:
-        """The calls that earlier runs of the tool made, and that aren't matched yet."""
+        """The calls that earlier runs of the tool made, as far as they aren't matched yet."""
         return [*self.agent.conversation.state_of(self.outer).inner]
 
     @cached_property
@@ -140,7 +141,7 @@ class Caller:
         return {True: asyncio.Semaphore(self.max_parallel), False: asyncio.Semaphore(1)}
 
     def _earlier_call(self, name: str, arguments: str) -> ToolCall | None:
-        """Take the matching call out of those that earlier runs made."""
+        """Find the same call among those that earlier runs made, and take it out."""
         for state in self._earlier:
             made = state.newest(InnerCall)  # without the changes of a reviewer
             if made and (made.name, made.arguments) == (name, arguments):

@@ -54,7 +54,7 @@ class Session(Loop):
     session: the session to continue or create; None keeps the log in memory.
     session_dir: the folder of the session files.
     session_fsync: whether to wait for the disk before a model request and at the end of a run. If
-        you don't, a power failure may lose the newest records.
+        not, a power failure may lose the newest records.
     """
 
     session: str | None = None
@@ -78,7 +78,7 @@ class Session(Loop):
         return records
 
     def open_session(self, name: str, *, new: bool = False) -> Iterable[bytes]:
-        """Open a session and return its lines.
+        """Open a session, and read its lines.
 
         Raises SessionLocked if another agent or process has it open, FileExistsError if a `new`
         session already exists, and ValueError for an invalid name or file.
@@ -88,7 +88,7 @@ class Session(Loop):
         return read_lines(path)
 
     def write_line(self, line: bytes) -> None:
-        """Append a line to the session. If you raise OSError, the line is written later."""
+        """Append a line to the session. If you raise OSError here, the line is written later."""
         if self.session_file:
             self.session_file.append(line)
 
@@ -109,7 +109,7 @@ class Session(Loop):
                 self.saved = 1
         else:
             super().record(record)
-            if isinstance(record, RunStart):  # a replayed workflow replaces its first attempt
+            if isinstance(record, RunStart):  # if a workflow is replayed, it replaces its attempt
                 self.saved = min(self.saved, len(self.log) - 1)
             self.save(record, line)
         if isinstance(record, RunEnd) and self.session_file:
@@ -138,7 +138,7 @@ class Session(Loop):
         return await super().call_model(request)
 
     def fork(self, at: int | None = None, *, session: str | None = None, **settings: Any) -> Self:
-        """Return an independent copy, in memory or with a new session: see `Loop.fork`.
+        """Copy the agent, in memory or to a new session: see `Loop.fork`.
 
         Raises FileExistsError if the session already exists.
         """
@@ -155,7 +155,7 @@ class Session(Loop):
         return twin
 
     def close(self) -> None:
-        """Save and close the session, which can be opened again. Later records raise ValueError.
+        """Save and close the session. You can open it again, but this agent can't record any more.
 
         Raises OSError if the disk is full. The session is closed all the same: once there's space,
         `fork(session="other")` writes everything to another one.
@@ -189,7 +189,7 @@ class SessionInfo(NamedTuple):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all requests, for which the whole file is read."""
+        """The tokens of all requests. To add them up, the whole file is read."""
         log: list[Record] = []
         with suppress(OSError, ValueError):  # an unreadable session
             log = read_log(self.path)
@@ -197,9 +197,9 @@ class SessionInfo(NamedTuple):
 
 
 def list_sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
-    """List the sessions of a directory, newest first. If one can't be read, its title is the error.
+    """List the sessions of a folder, newest first. If one can't be read, its title says why.
 
-    Files whose names no session can have are left out.
+    A file is left out if no session can have its name.
 
     names: a glob for the names of the sessions to read, such as "desk-*".
     """
@@ -217,12 +217,12 @@ def list_sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> li
 
 
 def one_line(text: str) -> str:
-    """Return a text without line ends and other control characters, for a list."""
+    """Put a text on one line: a space replaces line ends, and control characters are left out."""
     return "".join(filter(str.isprintable, " ".join(text.split())))
 
 
 def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
-    """Return the lines behind the newest Reset."""
+    """The lines after the newest Reset."""
     for at in range(len(lines), 0, -1):
         if lines[at - 1].startswith(RESET):
             return lines[at:]
@@ -230,9 +230,9 @@ def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def first_prompt(lines: Iterable[bytes]) -> str:
-    """Return the beginning of the first prompt before a Reset, or "" if there's none.
+    """The beginning of the first prompt before a Reset, or "" if there's none.
 
-    Only lines of user messages are parsed, because a session may hold megabytes of others.
+    Only the lines of user messages are parsed, because a session may have megabytes of others.
     """
     for line in lines:
         if line.startswith(RESET):

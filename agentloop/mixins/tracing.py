@@ -32,7 +32,7 @@ from ..model import Request
 from ..transcript import Record, RunEnd, RunStart, is_from_user, usage_of
 
 PROVIDERS = {"google": "gcp.gemini"}  # other names come from the class: ChatOpenAI, "openai"
-# Stop reasons of replies and runs, and their names in the conventions. Others have equal names.
+# stop reasons of replies and runs, and what the conventions call them; others have the same name
 FINISH_REASONS = {
     "end": "stop",
     "completed": "stop",
@@ -57,7 +57,7 @@ class Tracing(Loop):
         super().record(record)
         if isinstance(record, RunStart):
             about = {"gen_ai.agent.name": self.agent_name, "gen_ai.request.model": self.llm.model}
-            start = self.log[-1]  # as recorded by the subsequent mixins
+            start = self.log[-1]  # as the mixins after this one have recorded it
             if isinstance(start, RunStart) and start.session:
                 about["gen_ai.conversation.id"] = start.session
             self._ends = ExitStack()
@@ -114,7 +114,7 @@ class Tracing(Loop):
 
     @contextmanager
     def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[trace.Span]:
-        """Open a span for the duration of the block, as a child of the current span."""
+        """Open a span around the block, as a child of the current span."""
         provider = type(self.llm).__name__.removeprefix("Chat").lower()
         about["gen_ai.operation.name"] = operation
         about["gen_ai.provider.name"] = PROVIDERS.get(provider, provider)

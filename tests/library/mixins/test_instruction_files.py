@@ -78,7 +78,7 @@ class TestInstructionFiles(test_loop.TestLoop):
         (folder / "bad.md").write_bytes(b"\xff\xfeh\0i\0")
         (folder / "notes").mkdir()
         for name in ("bad.md", "notes"):
-            with pytest.raises(ValueError, match=rf"{name} as UTF-8"):
+            with pytest.raises(ValueError, match=rf"{name} can.t be read"):
                 InstructionFiles(
                     llm=ScriptedModel(), instruction_files=[name], instruction_dir=folder
                 )

@@ -279,7 +279,7 @@ async def test_a_nested_call_may_run_a_sub_agent():
 
 async def test_a_call_outside_of_a_tool_is_an_error():
     agent, ran = agent_of(Agent)
-    with pytest.raises(RuntimeError, match="only available in a tool"):
+    with pytest.raises(RuntimeError, match="inside a tool"):
         await agent.call("pay", amount=1)
     assert ran == []
 
