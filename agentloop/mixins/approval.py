@@ -264,7 +264,7 @@ class Approval(Gate):
         Raises ToolError if there's no such tool.
         """
         own = self.toolset()
-        below = [] if tool in by_name(own) else tools_below(self)
+        below = tools_below(self) if tool not in by_name(own) else ()
         named = [each for each in below if each.name == tool]
         for each in named or [find_tool(tool, own)]:
             self.record(AlwaysAllow(asdict(each), arguments))
