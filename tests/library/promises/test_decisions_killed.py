@@ -6,7 +6,7 @@ or a sub-agent one or two levels below it, twice at the same time. It dies befor
 record of the session, and a new agent continues from the session's file. If a tool that isn't
 idempotent had started, even if only to ask, the model reads that the outcome is unknown.
 
-`AGENTLOOP_SLOW=1` kills 360 agents, at every third record; the default is a sample.
+`AGENTLOOP_SLOW=1` kills 350 agents, at every third record; the default is a sample.
 """
 
 from collections import Counter

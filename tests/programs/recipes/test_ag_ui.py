@@ -1,4 +1,4 @@
-"""The recipe for AG-UI, with the client of the protocol's authors from npm."""
+"""The recipe for AG-UI, with the npm client of the protocol's authors, in Node and in a browser."""
 
 import json
 import os
@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from agentloop import ScriptedModel, call
+from agentloop import Agent, ScriptedModel, call
+from agentloop.mixins.approval import Rule
 from agentloop.toolkits.ask import ask_user
+from agentloop.toolkits.subagent import as_tool
 from tests import ROOT
+from tests.programs.cli.browser import chromium
 from tests.recipes import load
 
 pytestmark = pytest.mark.slow
-CLIENT = ROOT / "tests" / "doubles" / "ag_ui_client.mjs"
+DOUBLES = ROOT / "tests" / "doubles"
+CLIENT = DOUBLES / "ag_ui_client.mjs"
 
 
 def node_modules():
@@ -79,3 +83,63 @@ def test_a_page_approves_edits_denies_and_answers_with_the_client_from_npm():
     assert all(word in text for word, text in zip(words, results, strict=True))
     roles = [role for role, _ in page["messages"]]
     assert roles == ["user", "assistant"] + ["user", "assistant", "tool", "assistant"] * 5
+
+
+def bundled(modules):
+    """Return the page's script with the client, as one file for a browser."""
+    if not shutil.which("esbuild"):
+        pytest.skip("npm install esbuild, and add its node_modules/.bin to PATH")
+    command = ["esbuild", DOUBLES / "ag_ui_page.mjs", "--bundle", "--format=esm"]
+    environment = os.environ | {"NODE_PATH": str(modules)}
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_person_decides_in_a_browser_with_the_client_from_npm():
+    pytest.importorskip("fastapi")
+    from fastapi.responses import HTMLResponse, Response
+
+    recipe, script = load("ag_ui_stream"), bundled(node_modules())
+    pays, last = call("pay", amount=500), recipe.last
+    clerk = Agent(llm=ScriptedModel(pays, last), tools=[recipe.pay])
+    steps = [pays, last] * 4 + [call("ask_user", question="To whom?"), last]
+    steps += [call("desk", prompt="Pay."), last]
+    tools = [recipe.pay, ask_user, as_tool(clerk, "desk", "Pays")]
+    rules = [Rule("allow", "desk")]
+    app = recipe.application(
+        recipe.Clerk(llm=ScriptedModel(*steps), tools=tools, approval_rules=rules)
+    )
+    page = (DOUBLES / "ag_ui_page.html").read_text(encoding="utf-8")
+    app.get("/")(lambda: HTMLResponse(page))
+    app.get("/page.js")(lambda: Response(script, media_type="text/javascript"))
+
+    turns = [
+        ("Allow", "", "paid 500"),
+        ("Edit", '{"amount": 50}', "paid 50"),
+        ("Deny", "Not today.", "Denied: this call was not allowed and did not run. Not today."),
+        ("Respond", "Paid by hand.", "Paid by hand."),
+        ("Answer", "To Ada.", "To Ada."),
+        ("Allow", "", "paid 500"),  # the call of a sub-agent
+    ]
+    with served(app) as url, chromium() as browser:
+        browser.ask("POST", "/url", url=url)
+        browser.click("#prompt")
+        browser.press(*"Pay.")
+        for number, (verb, note, result) in enumerate(turns):
+            browser.click("form button")
+            browser.wait(f"return document.body.dataset.runs == {2 * number + 1}")
+            browser.sees("legend", "To whom?" if verb == "Answer" else 'pay({"amount":500})')
+            if note:
+                browser.click("fieldset input")
+                browser.press(*note)
+            browser.click("fieldset button", verb)
+            browser.wait(f"return document.body.dataset.runs == {2 * number + 2}")
+            assert browser.find("fieldset") == []
+            *_, told, answer = browser.text("#messages").splitlines()
+            assert result in told
+            assert told.startswith("tool: ")
+            assert result in answer
+            assert answer.startswith("assistant: ")
+        assert browser.text("#messages").count("calls pay") == 4
+        assert browser.problems() == []
