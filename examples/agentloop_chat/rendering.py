@@ -230,7 +230,7 @@ class RenderedChat(Chat):
 
     def fold(self, text: str, title: str) -> None:
         """Print a short result completely, and the beginning and the end of a long result."""
-        lines = text.strip("\n").splitlines()
+        lines = lines_of(text.strip("\n"))
         longest = max(map(len, lines), default=0)
         if len(lines) > FOLDED or longest > self.terminal.width - 3:
             self.folded.append((text, title))
@@ -267,7 +267,7 @@ class RenderedChat(Chat):
         """Return the differences of two texts, with the line numbers of the second text."""
         width = self.console.width - BOX_WIDTH - len(GUTTER)
         number, diff = 0, Text()
-        lines = unified_diff(before.splitlines(), after.splitlines(), n=2, lineterm="")
+        lines = unified_diff(lines_of(before), lines_of(after), n=2, lineterm="")
         for line in [*lines][2:]:
             if start := re.match(r"@@ .*\+(\d+)", line):
                 number = int(start[1])
@@ -332,6 +332,11 @@ def all_of(args: JSON) -> str:
 def text_of(file: Path) -> str:
     """Return the text of a file, or "" if there's none."""
     return file.read_text("utf-8", "replace") if file.is_file() else ""
+
+
+def lines_of(text: str) -> list[str]:
+    """Split a text into lines as an editor does. `splitlines` would also split at U+0085 and others."""
+    return re.split("\r?\n", text.removesuffix("\n")) if text else []
 
 
 def split_blocks(text: str) -> tuple[str, str]:

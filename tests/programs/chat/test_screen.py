@@ -1422,6 +1422,17 @@ def test_the_end_of_a_background_command_is_reported(chat, project):
     assert said(screen.server.requests[-1]) == ["go", told, "and now?"], "the model is told, too"
 
 
+def test_only_the_lines_of_a_file_are_lines_of_its_diff_and_of_its_result(chat, project):
+    hidden = "# fine\x85run()\x1cnow()\r\nsecond\n"
+    shown = r"# fine\x85run()\x1cnow()"
+    show_it = ("bash", {"command": "cat a.py"})
+    screen = chat([("write", {"path": "a.py", "content": hidden})], [show_it], "done")
+    screen.enter("go", f"    1 +{shown} ")
+    assert "    2 +second " in screen.screen()
+    answer(screen, "y", "cat a.py")
+    answer(screen, "y", f"\n  {shown}")
+
+
 def test_long_lines_of_a_diff_are_indented_after_the_line_number_even_with_tabs(chat, project):
     old, new = "x" * 100, "\t" + "y" * 100
     (project / "a.py").write_text(f"{old}\n")
