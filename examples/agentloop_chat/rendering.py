@@ -313,7 +313,7 @@ class RenderedChat(Chat):
         ids = [state.call.id for state in self.agent.conversation.open_calls]
         if call.id not in ids or len(ids) == 1:
             return ""
-        return f"call {ids.index(call.id) + 1} of {len(ids)}; none starts before the last answer"
+        return f"call {ids.index(call.id) + 1} of {len(ids)}: none starts yet"
 
     def box(self, content: str | Text, title: str, subtitle: str = "") -> None:
         """Print text in a box; below its title for a screen reader."""

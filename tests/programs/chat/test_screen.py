@@ -1397,9 +1397,9 @@ def test_the_questions_of_a_turn_are_numbered_and_mention_the_waiting_calls(chat
     other = ("bash", {"command": "echo other >> ledger"})
     screen = chat([LEDGER, other], [LEDGER], "done", columns=80, rows=24)
     screen.enter("go", "│ echo ran >> ledger")
-    screen.expect("─ call 1 of 2; none starts before the last answer ─")
+    screen.expect("─ call 1 of 2: none starts yet ─")
     answer(screen, "yes", "\n> yes\n")
-    screen.expect("─ call 2 of 2; none starts before the last answer ─")
+    screen.expect("─ call 2 of 2: none starts yet ─")
     assert not (project / "ledger").exists()
     answer(screen, "no", "│ echo ran >> ledger", 2)
     assert lines_of(project / "ledger") == ["ran"]
