@@ -1,4 +1,4 @@
-"""`agentloop bundle`: the core and the selected parts of the package in a single file.
+"""`agentloop bundle`: the core, and the parts that you choose, in one file.
 
 A part is a file of the package. A bundle has the imports of other packages first, then the source
 of each part without its imports. A part comes after the parts it imports, so that a name means the
@@ -104,14 +104,14 @@ class Part:
 
 
 def read_package(folder: Path = PACKAGE) -> dict[str, Part]:
-    """Return the parts by path, in reading order."""
+    """Read the parts, by path, in reading order."""
     files = [file for name in FOLDERS for file in sorted((folder / name).glob("[!_]*.py"))]
     parts = (Part(file.relative_to(folder).as_posix(), file.read_text("utf-8")) for file in files)
     return {part.path: part for part in parts}
 
 
 def choose(package: Mapping[str, Part], names: Iterable[str] = ()) -> list[Part]:
-    """Return the core, the parts that you name, and what they need; what is needed comes first.
+    """Choose the core, the parts that you name, and what these need, which comes first.
 
     A name is "done", "mixins/done" or "mixins/done.py".
     """
@@ -127,13 +127,13 @@ def choose(package: Mapping[str, Part], names: Iterable[str] = ()) -> list[Part]
         file = f"/{name.removesuffix('.py')}.py"
         matches = [path for path in package if f"/{path}".endswith(file)]
         if len(matches) != 1:
-            raise ValueError(f"unknown part {name!r}: --list shows the parts")
+            raise ValueError(f"there's no part {name!r}: --list shows the parts")
         add(matches[0])
     return [*chosen.values()]
 
 
 def bundle(parts: Sequence[Part]) -> str:
-    """Return the text of a bundle: the parts with their names, then the line `# ==== yours`."""
+    """Write a bundle: the parts with their names, then the line `# ==== yours`."""
     contents = "\n".join(f"#   {part.path}: {part.sentence}" for part in parts)
     pieces = [HEADER.format(__version__, packages_of(parts), contents, imports_of(parts))]
     pieces += [f"# ==== {part.path} ====\n{part.text}" for part in parts]
@@ -142,7 +142,7 @@ def bundle(parts: Sequence[Part]) -> str:
 
 
 def imports_of(parts: Sequence[Part]) -> str:
-    """Return the imports of other packages: one statement per module."""
+    """The imports of other packages, one statement per module."""
     names = defaultdict[str, set[str]](set)
     for part in parts:
         for statement, imported in re.findall(OUTER, part.source):
@@ -159,7 +159,7 @@ def imports_of(parts: Sequence[Part]) -> str:
 
 
 def omitted(parts: Sequence[Part]) -> dict[str, str]:
-    """The names from optional parts that the bundle doesn't have, and the paths of these parts."""
+    """Names from optional parts that aren't in the bundle, and the paths of these parts."""
     paths = {part.path for part in parts}
     names = {name: path for part in parts for name, path in part.optional.items()}
     return {name: path for name, path in names.items() if path not in paths}
@@ -172,9 +172,9 @@ def packages_of(parts: Sequence[Part]) -> str:
 
 
 def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
-    """Return a table of the parts beyond the core: how many lines they have, and who imports them.
+    """A table of the parts that aren't in the core: how many lines they have, and who imports them.
 
-    The user chose those that no part imports.
+    If no part imports one, you have chosen it.
     """
     lines = sum(part.lines for part in core)
     rows = [f"lines  {'part':30}imported by", f"{lines:>5}  the core: {len(core)} parts"]
@@ -225,9 +225,7 @@ def main(options: argparse.Namespace) -> int:
         print(safe(f"{options.o or 'The bundle'} has {size}, and requires {packages_of(parts)}."))
         print(origins(parts, choose(package)))
     else:
-        raise ValueError(
-            "missing parts: pass parts and an output file, such as agent openai -o my_agent.py"
-        )
+        raise ValueError("name the parts and the new file, such as agent openai -o my_agent.py")
     return 0
 
 
@@ -237,9 +235,9 @@ def write(path: Path, text: str) -> None:
 
 
 def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int:
-    """Merge a newer version into a bundle, and add parts. Return 1 if there are conflicts.
+    """Merge a newer version into a bundle, and add parts. Returns 1 if there are conflicts.
 
-    Raises ValueError if the file still has some, because a second upgrade would hide them.
+    Raises ValueError if the file still has old ones, because another upgrade would hide them.
     """
     if "\n<<<<<<< " in path.read_text("utf-8"):
         raise ValueError(f"{path} has unresolved conflicts: search for <<<<<<<")

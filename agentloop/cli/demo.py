@@ -112,7 +112,7 @@ def agent_process(root: Path) -> subprocess.Popen[bytes]:
 
 
 def scripted(messages: Sequence[Message], tools: Sequence[Tool]) -> AssistantMessage:
-    """The model: its next reply, from the number of replies so far."""
+    """The model: as many replies as there are tell which comes next."""
     return SCRIPT[sum(isinstance(message, AssistantMessage) for message in messages)]
 
 

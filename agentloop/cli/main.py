@@ -31,8 +31,8 @@ NO_CHAT = (
     "The package agentloop_chat isn't installed: run pip install -e '.[chat]' in a checkout of "
     "agentloop. (It contains the chat, which the demo uses; bundle, replay and view don't need it.)"
 )
-MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
-AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
+MISTYPED = 0.85  # how similar a word must be to a command to count as mistyped
+AS_PROMPT = "If it's the beginning of a prompt, use agentloop -p '...'."
 
 
 class Command(Protocol):
@@ -46,7 +46,7 @@ class Command(Protocol):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a command with the arguments, by default those of the process; return the exit status."""
+    """Run a command with these words, by default those of the process. Returns the exit status."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for characters that the encoding lacks
@@ -87,7 +87,7 @@ def load(module: str) -> Command:
 
 
 def refuse_unknown(words: Sequence[str]) -> None:
-    """Raise ValueError for a mistyped command, which would be sent as a prompt."""
+    """Raise ValueError for a mistyped command, which would otherwise be sent as a prompt."""
     word = words[0] if words else ""
     near = [name for name in COMMANDS if sorted(word) == sorted(name)]  # "veiw"
     for name in near or get_close_matches(word, COMMANDS, cutoff=MISTYPED):
@@ -95,7 +95,7 @@ def refuse_unknown(words: Sequence[str]) -> None:
 
 
 def parser(name: str, command: Command) -> argparse.ArgumentParser:
-    """A parser for the options of a command. The name of the chat is empty."""
+    """A parser for the options of a command. The chat's name is ""."""
     raw = argparse.RawDescriptionHelpFormatter
     program = f"agentloop {name}".strip()
     parser = argparse.ArgumentParser(program, description=command.HELP, formatter_class=raw)

@@ -86,7 +86,7 @@ class Bar(NamedTuple):
 
 @dataclass
 class Overview:
-    """What a picture shows of a session. The clock stands still between runs.
+    """What a picture shows of a session. Its clock stands still between runs.
 
     Requests without reported usage have an estimate: a token for four characters.
     """
@@ -176,7 +176,7 @@ class Overview:
 
 
 def picture_of(*logs: Sequence[Record]) -> str:
-    """Return the picture of a session as SVG: see `logs_of` in view.py."""
+    """The picture of a session as SVG: see `logs_of` in view.py."""
     seen = Overview()
     records = [record for log in logs for record in log]
     for record in records:
@@ -248,7 +248,7 @@ def clock(bars: Sequence[Bar], lanes: Sequence[str], seconds: float) -> Iterable
 
 
 def lanes_of(bars: Sequence[Bar]) -> list[str]:
-    """Return the names of the lanes: the model, then what took longest."""
+    """The names of the lanes: the model, then what took longest."""
     seconds = dict.fromkeys([bar.lane for bar in bars], 0.0)
     for bar in bars:
         seconds[bar.lane] += bar.seconds
@@ -256,7 +256,7 @@ def lanes_of(bars: Sequence[Bar]) -> list[str]:
 
 
 def facts_of(seen: Overview, cost: float | None) -> str:
-    """Return the figures of a session as a line."""
+    """The figures of a session, in one line."""
     usage = sum((turn.usage for turn in seen.turns), Usage())
     calls = sum(bar.kind != "model" for bar in seen.bars)
     cached = usage.cached_input_tokens / (usage.input_tokens or 1)
@@ -271,7 +271,7 @@ def facts_of(seen: Overview, cost: float | None) -> str:
 
 
 def failures_of(seen: Overview) -> str:
-    """Return what went wrong, as a line: "" if nothing did."""
+    """What went wrong, in one line: "" if nothing did."""
     failed = sum(turn.failed for turn in seen.turns)
     denied = sum(turn.denied for turn in seen.turns)
     parts = [count(failed, "error") if failed else "", f"{denied} denied" if denied else ""]
@@ -295,12 +295,12 @@ def text(x: float, y: float, words: str, kind: str = "", *, anchor: str = "", si
 
 
 def clean(words: str) -> str:
-    """Return a text as XML. A brace could begin a placeholder of a page."""
+    """Escape text for XML. Braces, too: one could begin a placeholder of a page."""
     return escape(INVALID.sub("\N{REPLACEMENT CHARACTER}", words)).replace("{", "&#123;")
 
 
 def clipped(words: str, limit: int) -> str:
-    """Return a text as one line of at most this many characters."""
+    """Put a text on one line of at most this many characters."""
     line = " ".join(words.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -310,7 +310,7 @@ def count(number: int, name: str) -> str:
 
 
 def short(number: float) -> str:
-    """Return a number of tokens in at most five characters."""
+    """Write a number of tokens in at most five characters."""
     if number < 1_000:
         return f"{number:.0f}"
     return f"{number / 1e6:.1f}M" if number >= 999_500 else f"{number / 1e3:.3g}k"

@@ -50,7 +50,7 @@ class Replay:
         self.inner = dict[str, tuple[str, list[Record]]]()  # sub-agents, by call id
 
     def show(self, log: Sequence[Record]) -> None:
-        """Print a log. One that replaces another begins with the messages that remain."""
+        """Print a log. If it replaces another one, it begins with the messages that remain."""
         runs = (at for at, record in enumerate(log) if isinstance(record, RunStart))
         begin = next(runs, len(log))
         remaining = [record for record in log[:begin] if isinstance(record, Message)]

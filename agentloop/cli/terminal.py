@@ -38,17 +38,17 @@ DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 
 
 def safe(text: str) -> str:
-    """Escape control characters and invisible characters: the escape character becomes \\x1b."""
+    """Escape control characters and invisible ones: the escape character becomes \\x1b."""
     return UNSAFE.sub(_spelled_out, text.replace("\r\n", "\n"))
 
 
 def exact(text: str) -> str:
-    """Escape text as `safe` does, and joiners, too: for text that the user must approve."""
+    """Escape text as `safe` does, and joiners, too: for what the user must approve."""
     return JOINERS.sub(_spelled_out, safe(text))
 
 
 def one_line(text: str) -> str:
-    """Escape text as `safe` does, and join all lines into a single line."""
+    """Escape text as `safe` does, and put all of it on one line."""
     return safe(text).replace("\t", " ").replace("\n", "\\n")
 
 
@@ -75,7 +75,7 @@ def wrap(line: str, width: int, indent: int = 0) -> str:
 
 
 def plain(error: object) -> str:
-    """Return what a provider's error says, in one line.
+    """Reduce a provider's error to what it says, in one line.
 
     'ChatOpenAI("m"): 400: {"error": {"message": "Too long."}}' -> "400: Too long."
     """

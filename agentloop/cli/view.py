@@ -60,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
         print(safe(f"{output}: {len(picture):,} bytes. It shows the first prompt and the answer."))
         return 0
     if output.suffix != ".html":  # otherwise -o SESSION would overwrite the session
-        raise ValueError(f"invalid page {output}: the name after -o must end in .html or .svg")
+        raise ValueError(f"the name after -o must end in .html or .svg, not {output}")
     beside: JSON | None = None
     if options.beside:
         other = path_of(options.beside)
@@ -88,7 +88,7 @@ def write_page(path: Path, page: bytes) -> None:
 
 
 def path_of(name: str) -> Path:
-    """Return the file of a session, from its path or its name.
+    """Find the file of a session by its path or its name.
 
     Raises FileNotFoundError if there's no such session.
     """
@@ -103,16 +103,16 @@ def path_of(name: str) -> Path:
 
 
 def logs_of(path: Path) -> list[list[Record]]:
-    """Return the log of a session, after the logs that each Reset replaced."""
+    """Read the log of a session. Before it come the logs that a Reset has replaced."""
     text = b"".join(read_lines(path))
     return [load_log(part.splitlines()) for part in RESET.split(text)]
 
 
 def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: object) -> bytes:
-    """Return a page of a session, in UTF-8.
+    """The page of a session, in UTF-8.
 
     logs: what `logs_of` returns.
-    loop: whether to return the page that shows the loop, of the last log.
+    loop: whether to make the page that shows the loop, of the last log.
     live: whether the page loads itself again now and then.
     beside: the title and the data of a second session.
     """
@@ -127,7 +127,7 @@ def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: obj
 
 
 def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
-    """Return the data of a page: all messages, and rows for the records and the end of each log.
+    """The data of a page: all messages, and rows for the records and the end of each log.
 
     The row of a reply, or of a run's end (with `every`, each row), has the messages that a request
     would have at this point, sent or not: the first `same` messages of the row before that has
@@ -158,7 +158,7 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
 
 
 def common(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """Return how many messages two lists have in common at the beginning, or a few less.
+    """How many messages two lists have in common at the beginning, or a few less.
 
     Messages are usually appended, so the whole length is tried first, then 1, 3, 7, ... less.
     """

@@ -68,7 +68,7 @@ from .wire import (
 )
 
 # Models, the smallest prefix in tokens that is cached, and the price of a read relative to input.
-# Other models, such as Haiku 5.5: the defaults of CacheRules.
+# All others, such as Haiku 5.5, have the defaults of CacheRules.
 CACHE_RULES = (
     (r"(fable|mythos)-5-[12]\b", 512, 0.025),
     (r"(opus|sonnet)-5-5\b", 512, 0.05),
@@ -106,7 +106,7 @@ NOT_BLANK = {"text": "text", "thinking": "signature"}  # required non-blank fiel
 USER_PREFIX, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begins and ends
 CONTROL = b',"cache_control":'
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
-# Models that accept thinking only behind the prefix that it was produced under: the same system
+# Models that take thinking back only after the same prefix as when they thought: the same system
 # prompt, tools and messages. They always think, and refuse budgets and forced tools. Sources:
 # https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks,
 # https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide
@@ -152,9 +152,8 @@ def _write_result(message: ToolMessage, loadable: Container[str]) -> list[JSON]:
 
 
 def _is_sendable(block: JSON) -> bool:
-    """Whether the API takes a block: not blank text, nor thinking cut off before its signature.
-
-    It sends such blocks, but rejects them in requests.
+    """Whether the API takes a block. It sends blank text, and thinking that was cut off before its
+    signature, but rejects both in requests.
     """
     name = NOT_BLANK.get(block["type"])
     return not name or bool(first_text(block, name).strip())
@@ -217,11 +216,11 @@ def _has_thinking(message: Message) -> bool:
 def drop_unbound_thinking(
     messages: Sequence[Message], prefix: str, loadable: Container[str] = ()
 ) -> list[Message]:
-    """Remove the thinking of replies that were produced behind a different prefix.
+    """Take out the thinking of replies that came after another prefix than now.
 
-    `raw["prefix"]` identifies what the request of a reply contained, without thinking that was
-    removed then. So one change makes all thinking behind it invalid, as the API says, and thinking
-    that was produced after the change stays.
+    `raw["prefix"]` identifies what a reply's request had, except thinking that was taken out then.
+    So one change makes all thinking after it invalid, as the API says, but what the model thinks
+    after the change stays.
     """
     kept = list[Message]()
     for message in messages:
@@ -329,7 +328,7 @@ def _take_tool_uses(blocks: Sequence[JSON]) -> list[ToolCall]:
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:
-    """Convert the usage that the API reports.
+    """Read the usage that the API reports.
 
     Its `input_tokens` leave out what was read from the cache, or written to it.
     """
@@ -376,7 +375,7 @@ class AnthropicChunks(Accumulator):
             grow(block, piece, piece)
             self.call(piece.get("partial_json", ""), block.get("name", ""), block.get("id", ""))
         else:  # message_start and message_delta; other events are ignored
-            # counts are cumulative; events may omit unchanged counts
+            # counts are totals so far; an event may leave out those that stay the same
             usage |= drop_none(as_dict(event.get("usage") or piece.get("usage")))
             self.data |= piece | {"content": blocks, "usage": usage}
         if kind == "message_stop" or piece.get("stop_reason"):
@@ -409,7 +408,7 @@ class ChatAnthropic(HTTPModel):
     effort: how much the model thinks and writes: "low", "medium", "high", ...
     cache: marks tools, system prompt and conversation for the provider's prompt cache. With "1h",
         entries live for an hour, at a higher price.
-    compact_threshold: input tokens, at least 50,000, at which the API replaces older messages by
+    compact_threshold: input tokens, at least 50,000, at which the API replaces older messages with
         its own summary: see `Compaction`.
     clear_tool_uses: input tokens at which the API hides all but the newest three tool results.
     betas: beta features to turn on by header, besides those of these two settings.
@@ -503,8 +502,7 @@ class ChatAnthropic(HTTPModel):
         messages = from_user(messages)
         declared = [self._declare(tool) for tool in tools]
         loadable = {tool.name for tool in tools if tool.deferred and self.loads_tools}
-        # deferred tools precede the others, because they cannot have the cache mark of the last
-        # tool
+        # deferred tools come first, because the last tool gets the cache mark, and they can't
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
         blocks = write_content(system, _write_part)

@@ -156,7 +156,7 @@ def join_details(details: Sequence[JSON]) -> list[JSON]:
 
 
 def read_openai_usage(usage: JSON) -> Usage | None:
-    """Convert the usage that a server reports in either format."""
+    """Read the usage that a server reports, in either format."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -286,7 +286,7 @@ def _opaque_fields(message: JSON, calls: Sequence[ToolCall], owner: str) -> JSON
 
 
 def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
-    """Convert a reply to a message. Raises one of PARSE_ERRORS if the reply is invalid."""
+    """Turn a reply into a message. Raises one of PARSE_ERRORS if the reply is invalid."""
     choice = data["choices"][0]
     finish = choice.get("finish_reason")
     if finish in BROKEN_OFF:

@@ -96,9 +96,9 @@ class Fallback:
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        """Return the reply of the first model that answers.
+        """Get the reply of the first model that answers.
 
-        Raises the last exception, whose notes have the earlier ones.
+        If none does, raises the last exception, with the earlier ones as notes.
         """
         shown = False
         notes: list[str] = []

@@ -64,7 +64,7 @@ GOOGLE_STOP_REASONS = {
     **dict.fromkeys(REFUSED, "refused"),
     **dict.fromkeys(MENDABLE, "tool_calls"),
 }
-# schema keywords that Gemini does not support
+# schema keywords that Gemini doesn't support
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING = {"auto": None, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 EMPTY_PART: JSON = {"text": "(empty)"}  # for the first turn, which must be the user's
@@ -87,7 +87,7 @@ def _write_subschema(schema: JSON) -> JSON:
 
 
 def write_schema(schema: JSON) -> JSON:
-    """Rewrite a schema without what Gemini rejects (siblings of a $ref) or ignores (const).
+    """Rewrite what Gemini rejects in a schema (siblings of a $ref) or ignores (const).
 
     Source: https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
     """
@@ -163,7 +163,7 @@ def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
 
 
 def _count_characters(text: str, offset: int) -> int:
-    """The number of characters before an offset in bytes."""
+    """How many characters come before an offset in bytes."""
     encoded = text.encode(errors="replace")  # the text may contain lone surrogates
     return len(encoded[:offset].decode(errors="ignore"))
 
@@ -234,7 +234,7 @@ def _take_calls(parts: list[JSON], candidate: JSON, finish: str) -> list[ToolCal
 
 
 def read_google_usage(usage: JSON) -> Usage | None:
-    """Convert the usage that the API reports. It counts thoughts apart from the reply."""
+    """Read the usage that the API reports. It counts thoughts apart from the reply."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -248,7 +248,7 @@ def read_google_usage(usage: JSON) -> Usage | None:
 
 @dataclass
 class GoogleChunks(Accumulator):
-    """Puts a streamed reply together, whose chunks are replies with the next parts."""
+    """Puts a streamed reply together. Each chunk is a reply that has the next parts."""
 
     def __post_init__(self) -> None:
         self._parts: list[JSON] = []
@@ -367,7 +367,7 @@ class ChatGoogle(HTTPModel):
         return drop_none(body)
 
     def _config(self) -> JSON:
-        """The parameters of the generation."""
+        """The API's `generationConfig`."""
         thinking = {
             "thinkingBudget": self.thinking_budget,
             "thinkingLevel": self.thinking_level,

@@ -94,7 +94,7 @@ PARSE_ERRORS = (BadResponse, LookupError, TypeError, AttributeError, ValueError,
 
 
 class Secret(str):
-    """Confidential text, which reprs, pickles and deep copies leave out."""
+    """Secret text. A repr doesn't show it, and a pickle or a deep copy doesn't hold it."""
 
     def __repr__(self) -> str:
         return "***"
@@ -132,7 +132,7 @@ def error_class(status: Any, text: str) -> type[ModelError]:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Find the operating system's error behind an exception; if there's none, the exception."""
+    """Find the operating system's error behind an exception, or return the exception itself."""
     found: BaseException | None = error
     while found:
         if isinstance(found, OSError) and found.errno:
@@ -366,7 +366,7 @@ class HTTPModel(Advised, ABC):
         connections are made when they're needed, and use the proxies of the environment, except to
         loopback addresses. Patches of `httpx.AsyncClient` have no effect on them.
     dump: a function that gets the body of each request and response, without the API key.
-    extra: additional fields of the request, such as {"service_tier": "flex"}.
+    extra: more fields for the request, such as {"service_tier": "flex"}.
     provider_tools: the provider's own tools, such as web search, in the format of its API. They're
         sent after the agent's tools.
     """
@@ -391,7 +391,7 @@ class HTTPModel(Advised, ABC):
     key_variables: ClassVar[Sequence[str]]
     url_variable: ClassVar[str]
     default_url: ClassVar[str]
-    fields_setting: ClassVar = "extra"  # the setting for additional fields of the API
+    fields_setting: ClassVar = "extra"  # the setting for more fields of the API
 
     def __post_init__(self) -> None:
         keys = [self.api_key, *map(os.environ.get, self.key_variables)]
@@ -402,7 +402,7 @@ class HTTPModel(Advised, ABC):
             r"(?i)https?://([^/?#@]*@)?([^/?#@:\s]+|\[[\d:a-f]+\])(:\d+)?([/?]|$)", url
         ):
             raise ValueError(
-                f"{self!r}: base_url={url.rpartition('@')[2]!r} is not an http(s) address"
+                f"{self!r}: base_url must be an http(s) address, not {url.rpartition('@')[2]!r}"
             )
         if endpoint := re.search(ENDPOINT, self.base_url):
             raise ValueError(
@@ -412,7 +412,8 @@ class HTTPModel(Advised, ABC):
         if not re.fullmatch("[!-~]*", self.api_key):
             # httpx would refuse the header with an exception that contains the key
             raise ValueError(
-                f"{self!r}: api_key contains a space, a line break or a non-ASCII character"
+                f"{self!r}: api_key has a space, a line break or a character that isn't ASCII: "
+                "copy it again"
             )
         if self.client is not None:
             import httpx
@@ -444,7 +445,7 @@ class HTTPModel(Advised, ABC):
         return f"{type(self).__name__}({self.model!r})"
 
     def with_output(self, schema: JSON) -> Self | None:
-        """Return a copy that answers with JSON of this schema; None if the API can't do that."""
+        """Copy the model, so that it answers with JSON of this schema. None if the API can't."""
         twin = copy.copy(self)
         twin.output_schema = schema
         return twin
@@ -457,7 +458,7 @@ class HTTPModel(Advised, ABC):
 
     @abstractmethod
     def path(self, stream: bool) -> str:
-        """The path of the endpoint behind the base URL."""
+        """The path of the endpoint, after the base URL."""
 
     @abstractmethod
     def body(
@@ -474,7 +475,7 @@ class HTTPModel(Advised, ABC):
 
     @abstractmethod
     def read(self, data: JSON) -> AssistantMessage:
-        """Convert a reply to a message. Raises one of PARSE_ERRORS if the reply is invalid."""
+        """Turn a reply into a message. Raises one of PARSE_ERRORS if the reply is invalid."""
 
     def bound(self, reply: AssistantMessage, body: JSON) -> AssistantMessage:
         """The reply, with what later requests must know about the request that produced it."""
@@ -635,7 +636,7 @@ class HTTPModel(Advised, ABC):
         response: httpx.Response | None,
         parts: Accumulator,
     ) -> ModelError | None:
-        """Convert an exception of httpx or of a parser to a ModelError; None for others."""
+        """Turn an exception of httpx or of a parser into a ModelError; None for any other."""
         import httpx
 
         # an event hook of an own client may have raised the error

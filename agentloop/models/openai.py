@@ -70,9 +70,9 @@ APIS = {
 
 @lru_cache
 def owner_id(address_and_model: str) -> str:
-    """Identify a server and a model: opaque reasoning is returned only to its owner.
+    """Identify a server and a model, because opaque reasoning only goes back to its owner.
 
-    The identifier is a hash, because the address may contain a password.
+    It's a hash, because the address may contain a password.
     """
     return hashlib.sha256(address_and_model.encode()).hexdigest()[:16]
 
@@ -83,8 +83,8 @@ class ChatOpenAI(HTTPModel):
 
     api: "responses" or "chat". The default is Responses at OpenAI's own address, and Chat
         Completions elsewhere.
-    reasoning_summary: asks Responses for a summary of the thinking, for example with "auto".
-    max_completion_tokens: limit of the output, reasoning included. Older servers only know
+    reasoning_summary: "auto", for example, asks Responses for a summary of the thinking.
+    max_completion_tokens: how long the output may be, reasoning included. Older servers only know
         `max_tokens`, which newer models of OpenAI reject: set the one that yours supports.
     strict: whether arguments must match the schema exactly, for all tools whose schema allows it.
     compact_threshold: input tokens at which Responses replaces older messages with an encrypted
@@ -111,9 +111,9 @@ class ChatOpenAI(HTTPModel):
         is_openai = "api.openai.com/" in f"{self.base_url}/"  # also eu.api.openai.com
         self.api = self.api or ("responses" if is_openai else "chat")
         if self.api not in APIS:
-            raise ValueError(f"{self!r}: api is 'responses' or 'chat', not {self.api!r}")
+            raise ValueError(f"{self!r}: api must be 'responses' or 'chat', not {self.api!r}")
         if self.compact_threshold and self.api == "chat":
-            raise ValueError(f"{self!r}: compact_threshold requires api='responses'")
+            raise ValueError(f"{self!r}: compact_threshold needs api='responses'")
         self._api = APIS[self.api]
         self.chunks = self._api.chunks
 

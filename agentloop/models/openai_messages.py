@@ -32,19 +32,19 @@ from .wire import drop_none, first_text, storable
 
 
 def to_openai(messages: Sequence[Message]) -> list[JSON]:
-    """Convert messages to dicts of Chat Completions, the format that most programs store.
+    """Turn messages into dicts of Chat Completions, the format that most programs store.
 
-    The system prompt is a setting and not part of `agent.messages`: add
-    `SystemMessage(agent.system_text())` to store it.
+    The system prompt is a setting and not in `agent.messages`: to store it, add
+    `SystemMessage(agent.system_text())`.
     """
     return write_openai_messages(messages)
 
 
 def from_openai(messages: Iterable[Mapping[str, Any] | Message]) -> list[Message]:
-    """Convert dicts of Chat Completions to messages. Messages are returned unchanged.
+    """Turn dicts of Chat Completions into messages. What is a message already stays as it is.
 
-    Results without an id are assigned to the calls without an id, in order. Raises ValueError for
-    an invalid message or part.
+    If calls and their results have no ids, they're matched in order. Raises ValueError if a message
+    or a part is invalid.
     """
     read = list[Message]()
     names = defaultdict[str, list[str]](list)  # tools of the calls without a result, by call id
@@ -55,7 +55,9 @@ def from_openai(messages: Iterable[Mapping[str, Any] | Message]) -> list[Message
         try:
             read.append(_read_message(message, names))
         except (TypeError, BadResponse) as error:
-            raise ValueError(f"invalid message of Chat Completions: {message!r:.200}") from error
+            raise ValueError(
+                f"this isn't a message of Chat Completions: {message!r:.200}"
+            ) from error
     return read
 
 
@@ -77,7 +79,7 @@ def _read_message(message: Any, names: Mapping[str, list[str]]) -> Message:
             name = called.pop(0) if called else first_text(message, "name")
             return ToolMessage(call_id, name, _read_content(message))
         case _:
-            raise ValueError(f"invalid message of Chat Completions: {message!r:.200}")
+            raise ValueError(f"this isn't a message of Chat Completions: {message!r:.200}")
 
 
 def _read_content(message: JSON) -> Content:
@@ -89,7 +91,9 @@ def _read_content(message: JSON) -> Content:
         case [*parts]:
             return [*map(_read_part, parts)]
         case content:
-            raise ValueError(f"invalid content of a message: {content!r:.200}")
+            raise ValueError(
+                f"the content of a message must be text or parts, not {content!r:.200}"
+            )
 
 
 def _read_part(part: Any) -> Part:
@@ -104,4 +108,4 @@ def _read_part(part: Any) -> Part:
             media_type = "audio/mpeg" if form == "mp3" else f"audio/{form}"
             return FilePart(data=base64.b64decode(data), media_type=media_type)
         case _:
-            raise ValueError(f"invalid part of a message: {part!r:.200}")
+            raise ValueError(f"this isn't a part of a message: {part!r:.200}")

@@ -186,7 +186,7 @@ def _is_needed(items: Sequence[JSON]) -> bool:
 
 
 def _read_call(item: JSON) -> ToolCall:
-    """Convert a call. If it isn't the call of a function, its type becomes the tool's name."""
+    """Read a call. If it isn't the call of a function, its type becomes the tool's name."""
     call_id = first_text(item, "call_id", "id")
     if item["type"] in OTHER_CALLS:
         return ToolCall(call_id, item["type"], plain_text(item))
@@ -236,7 +236,7 @@ def _check_status(status: str) -> None:
 
 
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
-    """Convert a reply to a message. Raises one of PARSE_ERRORS if the reply is invalid."""
+    """Turn a reply into a message. Raises one of PARSE_ERRORS if the reply is invalid."""
     items = as_dicts(data["output"])
     status = data["status"]
     _check_status(status)

@@ -1,8 +1,8 @@
-"""JSON functions shared by all wire formats: turns, parts, names, schemas, counts, events.
+"""JSON functions that all wire formats share: turns, parts, names, schemas, counts, events.
 
 Copy with: errors.py, events.py, tools.py and their imports.
 
-These functions convert requests and replies; http.py transmits them.
+These functions write requests and read replies; http.py sends and receives them.
 """
 
 import base64
@@ -44,7 +44,7 @@ from ..messages import (
 from ..tools import Tool
 
 NUMBER = r"(\d+(?:\.\d+)?)"
-LONGEST_ASKED = 86_400.0  # seconds; longer delays are treated as a day
+LONGEST_ASKED = 86_400.0  # seconds; a longer delay counts as a day
 
 # ---- external JSON, whose values may have any type
 
@@ -177,7 +177,7 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 
 def split_exchanges(messages: Sequence[Message]) -> list[int]:
-    """Return the index at which each exchange starts, and the number of messages.
+    """Find the index at which each exchange starts; after the last comes the number of messages.
 
     An exchange is a reply, its results, and the user messages before the next reply. It can be
     written without looking at the others. The system prompt is an exchange of its own. A reply
@@ -287,7 +287,7 @@ def in_turns(
 
 
 def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -> list[JSON]:
-    """Convert the parts of a message, and leave out those for which `write_part` returns None."""
+    """Write the parts of a message, except those for which `write_part` returns None."""
     if isinstance(content, str):
         content = [TextPart(content)]
     return [*filter(None, map(write_part, content))]
@@ -327,7 +327,7 @@ def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
     provider's fields in its `extra`. Raises BadRequest for other parts.
     """
     if not isinstance(part, ImagePart | FilePart):
-        raise BadRequest(f"a request cannot contain {part!r:.80}")
+        raise BadRequest(f"a request can't contain {part!r:.80}")
     own = as_dict(part.extra, provider)
     found = re.fullmatch("data:([^;,]+);base64,(.*)", part.url or "")
     if found:
@@ -336,7 +336,7 @@ def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
 
 
 def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) -> JSON:
-    """Copy a JSON schema without keywords that match `refused`; `rewrite` each subschema, too."""
+    """Copy a JSON schema: leave out keywords that match `refused`, and `rewrite` each subschema."""
 
     def visit(found: JSON) -> JSON:
         kept = JSON()
@@ -386,7 +386,10 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
     about = {"name": tool.name, "description": tool.description} | schema
     extra = as_dict(tool.extra, provider)
     if extra.keys() & about.keys():
-        raise ValueError(f"tool {tool.name!r}: extra[{provider!r}] may not have {[*about]}")
+        raise ValueError(
+            f"tool {tool.name!r}: extra[{provider!r}] must not have any of {[*about]}, which the "
+            "tool sets itself"
+        )
     return about | extra
 
 
@@ -396,7 +399,7 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
 def check_types(blocks: Sequence[JSON]) -> None:
     """Raise BadResponse if a block has no type, because later requests couldn't contain it."""
     if not all(isinstance(block.get("type"), str) for block in blocks):
-        raise BadResponse("a block without a type")
+        raise BadResponse("a block has no type")
 
 
 def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:

@@ -75,7 +75,7 @@ def question_text(arguments: JSON) -> str:
 
 
 def answer_text(arguments: JSON, answer: str) -> str:
-    """The option whose number the user gave, or the answer itself."""
+    """What the user meant: the option whose number they gave, or the answer itself."""
     options = options_of(arguments)
     if answer in options:
         return answer

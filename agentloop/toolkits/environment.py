@@ -1,4 +1,4 @@
-r"""Configuration files: filling in variables, hiding their values, and checking keys.
+r"""Reads configuration files: fills in variables, hides their values, and checks keys.
 
 Copy with: nothing else.
 
@@ -20,24 +20,24 @@ from pydantic import BaseModel, model_validator
 # `${NAME}`, and the syntax of other programs: `${NAME:-default}` (Claude Code), `${env:NAME}`
 # (Cursor, VS Code, Windsurf), `${input:NAME}` (VS Code, which prompts the user for the value)
 VARIABLE = re.compile(r"\$\{(?:env:|input:)?(\w[\w-]*)(?::-([^{}]*))?\}")
-SHORTEST = 6  # minimum characters of a secret; shorter strings may be parts of words
-# Maximum characters of a secret that is matched in every mixture of encodings; the duration grows
-# with the length. Longer strings are documents rather than keys.
+SHORTEST = 6  # characters; a shorter secret isn't hidden, because it may be part of a word
+# Up to this many characters, a secret is found in every mixture of encodings, which takes longer
+# the longer it is. Anything longer is a document and not a key.
 LONGEST_MIXED = 1000
 
 
 class Secrets(frozenset[str]):
-    """A set of confidential strings, whose repr only shows how many there are."""
+    """A set of secret texts. Its repr only shows how many there are."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} secrets>"
 
 
 def fill_in(text: str) -> tuple[str, Secrets]:
-    """Replace every `${NAME}` in a JSON document with the variable. Return the text and the values.
+    """Replace every `${NAME}` in a JSON text with the variable. Returns the text and the values.
 
-    `${NAME:-default}` has a default for a variable that is unset or empty. Raises ValueError if a
-    variable is missing; the message names it.
+    `${NAME:-default}` has a default, for a variable that's unset or empty. Raises ValueError, which
+    names the variable, if one is missing.
     """
     secrets = set[str]()
 
@@ -56,7 +56,7 @@ def fill_in(text: str) -> tuple[str, Secrets]:
 
 
 def texts_in_url(url: str) -> set[str]:
-    """The components of a URL apart from its host, and `user:password` as in a header."""
+    """The parts of a URL except its host, and `user:password` as a header has it."""
     address = urlsplit(url)
     login, _, _ = address.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -68,15 +68,15 @@ def texts_in_url(url: str) -> set[str]:
 def mask(text: str, secrets: Iterable[str]) -> str:
     r"""Replace every secret with ***, however its characters are encoded: `/`, `\/`, `%2F`.
 
-    A secret shorter than `SHORTEST` characters stays, because it may be a part of a word. One that
-    is longer than `LONGEST_MIXED` is found if it's unchanged, or encoded as a whole by one encoder.
+    A secret of less than six characters stays, because it may be part of a word. One of more than
+    1,000 is only found as it is, or if a single encoder has encoded all of it.
     """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) < SHORTEST:
             continue
         words = set(re.findall("[A-Za-z0-9]+", secret))
         if not all(word in text for word in words):
-            continue  # encodings preserve alphanumeric words, so the secret does not occur
+            continue  # no encoding changes letters and digits, so the secret isn't in the text
         if len(secret) <= LONGEST_MIXED:
             text = re.sub("".join(map(_ways_to_write, secret)), "***", text)
         else:
@@ -95,7 +95,7 @@ def _encodings(secret: str) -> set[str]:
 
 
 def _ways_to_write(character: str) -> str:
-    """A regular expression for a character: unchanged, escaped, or URL-encoded."""
+    """A regular expression for a character: as it is, escaped, or URL-encoded."""
     if character.isascii() and character.isalnum():
         return character
     ways = {
@@ -114,11 +114,11 @@ def _ways_to_write(character: str) -> str:
 
 
 class StrictConfig(BaseModel, hide_input_in_errors=True):
-    """A section of a configuration. For an unknown key, the error suggests the nearest setting.
+    """A section of a configuration. If a key is unknown, the error suggests the nearest setting.
 
     The repr has no values, because they may be secrets.
 
-    other_names: maps keys of other programs to our settings, or to "" if they're ignored.
+    other_names: keys of other programs, and our setting for each, or "" to ignore it.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {}
@@ -129,7 +129,7 @@ class StrictConfig(BaseModel, hide_input_in_errors=True):
     @model_validator(mode="before")
     @classmethod
     def _read_keys(cls, written: Any) -> object:
-        """The values by setting. Raises ValueError for an unknown key."""
+        """Collect the values by setting. Raises ValueError for an unknown key."""
         if written.__class__ is not dict:
             return written  # pydantic reports the invalid type
         settings = dict[str, object]()

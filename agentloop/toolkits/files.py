@@ -36,16 +36,16 @@ FileResult = TypeVar("FileResult")
 RULE = (
     "Paths are relative to the workspace root and stay inside: 'src/main.py', not '/src/main.py'."
 )
-MAX_FILE = 20_000_000  # maximum bytes of a file to read or change
-MAX_READ = 50_000  # maximum characters per `read`
-MAX_LINE = 2_000  # maximum characters per line of `read`
-MAX_FOUND = 200  # maximum lines of `glob` and `grep`
-MAX_PIECE = 1_000_000  # characters of a line that `grep` searches as one piece
-SEARCH_SECONDS = 20.0  # maximum duration of `glob` and `grep`
+MAX_FILE = 20_000_000  # bytes of a file that may be read or changed
+MAX_READ = 50_000  # characters of one `read`
+MAX_LINE = 2_000  # characters of a line in a `read`
+MAX_FOUND = 200  # lines of a `glob` or a `grep`
+MAX_PIECE = 1_000_000  # characters of a line that `grep` searches in one piece
+SEARCH_SECONDS = 20.0  # how long `glob` and `grep` may take
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
 """The folders that `glob` and `grep` skip."""
-# The name of git's directory, and its alternative names on NTFS: with trailing blanks, dots or a
-# ":stream", or the short name.
+# What git's directory may be called. On NTFS, that's also the name with blanks, dots or a ":stream"
+# after it, and the short name.
 GIT = re.compile(r"(\.git|git~\d+)[ .]*(:.*)?", re.IGNORECASE)
 
 
@@ -58,12 +58,11 @@ class Edit:
     replace_all: bool = False
 
     def make(self, text: str, path: str) -> tuple[str, int]:
-        """Replace in a text, and return the new text with the number of replaced places.
+        """Edit a text. Returns the new text, and how many places were replaced.
 
-        path: the name of the file in error messages.
+        path: the name of the file, for error messages.
 
-        Raises ToolError unless the old text occurs exactly once, or at least once with
-        `replace_all`.
+        Raises ToolError unless the old text occurs exactly once; with `replace_all`, at least once.
         """
         if not self.old_text:
             raise ToolError("old_text is empty: use an existing line, or create a file with write.")
@@ -90,7 +89,7 @@ class Edit:
 
 
 class FileTool(FunctionTool[FileParams, FileResult]):
-    """A tool of a Workspace, with an argument `path`."""
+    """A tool of a Workspace. It has an argument `path`."""
 
     def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
         workspace = cast(Workspace, cast(MethodType, self.function).__self__)
@@ -100,7 +99,7 @@ class FileTool(FunctionTool[FileParams, FileResult]):
 def file_tool(
     **options: Any,
 ) -> Callable[[Callable[FileParams, FileResult]], FileTool[FileParams, FileResult]]:
-    """Make a tool of a Workspace's method. The options are fields of `Tool`."""
+    """Make a tool of a method of Workspace. The options are fields of `Tool`."""
     return lambda method: FileTool(method, **options)
 
 
@@ -108,24 +107,24 @@ class Workspace:
     """A folder, and the tools for its files.
 
     root: the folder, which must exist.
-    dry_run: check changes, but write nothing.
+    dry_run: whether to check changes, but write nothing.
 
-    The directory is a security boundary: a model with only these tools can neither read nor change
-    files outside. (A hard link inside the directory can be read; writing replaces the link with a
-    separate file.) Files in `.git` can be read, but not changed, because git executes the programs
-    named in its configuration and hooks. Tools that execute programs, such as `Shell`, are not
-    restricted.
+    The folder is a security boundary: a model that has only these tools can neither read nor change
+    files outside of it. (It can read a hard link inside; if it writes there, a file of its own
+    takes the link's place.) It can read the files in `.git`, but not change them, because git runs
+    the programs that its configuration and hooks name. Tools that run programs, such as `Shell`,
+    aren't confined to the folder.
     """
 
     def __init__(self, root: str | Path = ".", *, dry_run: bool = False) -> None:
         self.dry_run = dry_run
         self.root = Path(root).resolve()
-        os.listdir(self.root)  # fails early if the root is not a directory
+        os.listdir(self.root)  # fails here and not later if it isn't a directory
         self.seen: dict[Path, int] = {}  # hashes of the files that the model has read
 
     @property
     def tools(self) -> list[Tool]:
-        """All tools of this workspace."""
+        """All six tools."""
         return [self.read, self.glob, self.grep, self.write, self.edit, self.multi_edit]
 
     @file_tool(idempotent=True, read_only=True, timeout=60)
@@ -143,7 +142,7 @@ class Workspace:
         first = max(1, offset)
         shown = list[str]()
         room = MAX_READ
-        for number, encoded in enumerate(BytesIO(data), 1):  # does not create a list of all lines
+        for number, encoded in enumerate(BytesIO(data), 1):  # makes no list of all the lines
             if number < first:
                 continue
             line = encoded.decode(errors="replace").removesuffix("\n").removesuffix("\r")
@@ -237,7 +236,7 @@ class Workspace:
     def _edit(self, path: str, edits: list[Edit]) -> str:
         with self._at(path) as target:
             before = self._load(target)
-            text = before.decode(errors="surrogateescape")  # invalid bytes remain unchanged
+            text = before.decode(errors="surrogateescape")  # so invalid bytes stay as they are
             replaced = 0
             for edit in edits:
                 text, places = edit.make(text, path)
@@ -250,8 +249,8 @@ class Workspace:
     def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
         """Follow a path and its links to the file.
 
-        Raises ToolError if the file is outside the workspace, if it doesn't exist (unless `new`),
-        and if the block raises an OSError or a ValueError.
+        Raises ToolError if the file is outside of the workspace, if it doesn't exist (unless
+        `new`), and if the block raises an OSError or a ValueError.
         """
         try:
             target = Path(os.path.realpath(self.root / path))
@@ -268,7 +267,7 @@ class Workspace:
             raise ToolError(f"{path!r:.200}: {error}") from error
 
     def _name(self, target: Path) -> str:
-        """The path of a file as the model should write it: relative to the workspace root."""
+        """A file's path as the model should write it: relative to the workspace root."""
         return target.relative_to(self.root).as_posix()
 
     def _load(self, target: Path) -> bytes:
@@ -292,10 +291,10 @@ class Workspace:
         return data
 
     def _change(self, target: Path, before: bytes, data: bytes) -> None:
-        """Replace the content of a file atomically. `before` is what it was.
+        """Replace the content of a file, all at once or not at all. `before` is what it was.
 
-        Callers don't await between reading the file and this call, so that neither a cancellation
-        nor another call on this event loop can come between.
+        Don't await between reading the file and this call, so that neither a cancellation nor
+        another call on this event loop can come between.
         """
         name = self._name(target)
         if any(map(GIT.fullmatch, name.split("/"))):
@@ -317,7 +316,7 @@ class Workspace:
             self.seen[target] = hash(data)
 
     async def _search(self, path: str, glob: str, pattern: str = "") -> str:
-        """The first lines of a search. It runs in a process, because a process can be killed."""
+        """Search in a process of its own, because one can kill that. Returns the first lines."""
         with self._at(path) as target:
             start = self._name(target)
             arguments = json.dumps([start, glob or "*", pattern, SKIPPED, MAX_FOUND + 1])
@@ -333,11 +332,11 @@ class Workspace:
         return "\n".join(lines) or f"No match for {pattern or glob!r:.200} in {start}."
 
 
-# ---- the search: the following functions run in a separate process
+# ---- the search: these functions run in another process
 
 
 def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[str]:
-    """Yield the files below `start` with names matching `glob`, or their matching lines."""
+    """Yield the files below `start` whose names match `glob`, or their lines that match."""
     wanted = re.compile(_glob_pattern(glob))
     regex = re.compile(pattern)
     for path in _files_below(start, skipped):
@@ -349,7 +348,7 @@ def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[s
 
 
 def _on_one_line(text: str) -> str:
-    """Escape line ends in a file's name or text, which would look like another result."""
+    """Escape line ends in a file's name or text: they'd look like another result."""
     return re.sub(r"[\n-\r\x1c-\x1e\x85\u2028\u2029]", lambda end: repr(end[0])[1:-1], text)
 
 
@@ -378,7 +377,7 @@ def _glob_pattern(glob: str) -> str:
 
 
 def _files_below(start: str, skipped: list[str]) -> Iterator[Path]:
-    """Yield `start` itself if a file, otherwise the files below. Linked directories are skipped."""
+    """Yield `start` if it's a file, or else the files below it. Linked folders are skipped."""
     if not os.path.isdir(start):
         yield Path(start)
     for folder, folders, files in os.walk(start):
@@ -387,14 +386,14 @@ def _files_below(start: str, skipped: list[str]) -> Iterator[Path]:
 
 
 def _matching_lines(path: Path, regex: re.Pattern[str]) -> Iterator[str]:
-    """Yield the matching lines of a text file as "path:line:text".
+    """Yield the lines of a text file that match, as "path:line:text".
 
-    Lines are searched in pieces of MAX_PIECE characters, which bounds the memory for a long line.
+    A line is searched in pieces of MAX_PIECE characters, so a long one doesn't fill the memory.
     """
     if path.is_symlink() or not path.is_file():
         return
     number = 1
-    is_listed = False  # whether a previous piece of the same line matched
+    is_listed = False  # whether an earlier piece of this line has matched
     with suppress(OSError), path.open(newline="\n", errors="replace") as file:
         while piece := file.readline(MAX_PIECE):
             if "\0" in piece:

@@ -10,10 +10,10 @@ Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, 
         tools = [tool for server in servers for tool in server.tools]
         failed = [server.error for server in servers if server.error]
 
-A server gets only the environment variables that you configure, and HOME, PATH and the like. It has
-60 seconds to start (`start_timeout`) and 5 to stop; its child processes are killed with it. Once a
-server has ended or was closed, its tools return an error. A server may say that a tool is
-`read_only`: that counts only if you configure `trust_hints`.
+A server gets HOME, PATH and the like, and otherwise only the environment variables that you
+configure. It has 60 seconds to start (`start_timeout`) and 5 to stop; its child processes are
+killed with it. Once a server has ended or was closed, its tools return an error. A server may say
+that a tool is `read_only`: that counts only if you configure `trust_hints`.
 
 If a server wants a login, pass an `httpx2.Auth` as `auth`, such as the package's
 `OAuthClientProvider`, which keeps its tokens in a `TokenStorage` that you write. Set a longer
@@ -60,15 +60,14 @@ from ..tools import NO_OVERRIDES, Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
-MAX_MESSAGE = 10_000_000  # maximum bytes of a message over stdio
-MAX_BLOCKS = 1_000  # maximum content blocks of a result
-MAX_TOOLS = 1_000  # maximum per server
-MAX_DEFINITION = 200_000  # maximum bytes of a tool's definition as JSON
+MAX_MESSAGE = 10_000_000  # bytes of a message over stdio
+MAX_BLOCKS = 1_000  # content blocks of a result
+MAX_TOOLS = 1_000  # tools of a server
+MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
 HOW_TO_ASK = "a tool_class like AskingTool: see examples/recipes/ask_user.py"
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
-# maximum characters of an image in base64: providers reject more
-MAX_RESULT = 5_000_000
+MAX_RESULT = 5_000_000  # characters of an image in base64: providers reject longer ones
 
 
 @dataclass(eq=False)
@@ -85,8 +84,8 @@ class MCPError(Exception):
 
 # ---- configuration
 
-# Keys of other programs, and our settings. A key with "" has no effect: `Approval` decides which
-# tools need approval. Sources: what these programs document about MCP.
+# Keys of other programs, and our settings for them. "" means that the key has no effect, because
+# `Approval` decides which tools need approval. Sources: what these programs document about MCP.
 OTHER_NAMES = {
     "serverUrl": "url",  # Windsurf
     "httpUrl": "url",  # Gemini CLI
@@ -188,7 +187,7 @@ class MCPTool(Tool):
             failed = server.error or server.explain(error)
             reason = f"{failed.reason}; the call may have had effects"
             if "elicitation" in reason.lower() and not server.config.elicitation:
-                reason += f". Questions to the user require elicitation=True, and {HOW_TO_ASK}"
+                reason += f". To let it ask the user, set elicitation=True and {HOW_TO_ASK}"
             raise MCPError(server.name, reason, failed.stderr) from None
         parts = [as_part(block) for block in result.content]
         if result.is_error:
@@ -198,7 +197,7 @@ class MCPTool(Tool):
         return parts or result.structured_content
 
     async def request(self, args: JSON, overrides: Overrides) -> Any:
-        """Send a call and return the server's result. A question of the server is an error.
+        """Send a call, and return the server's result. If the server asks something, this raises.
 
         To answer questions, override this method and `elicitation_callback`.
         """
@@ -206,7 +205,7 @@ class MCPTool(Tool):
 
 
 def as_part(block: Any) -> TextPart | ImagePart:
-    """Turn a content block into its text or image, or anything else into JSON."""
+    """Turn a content block into text or an image; anything else becomes JSON."""
     block = getattr(block, "resource", block)
     data = getattr(block, "data", getattr(block, "blob", ""))
     if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
@@ -241,15 +240,15 @@ class MCPServer:
         tool_class: type[MCPTool] = MCPTool,
     ) -> None:
         if not (config.command or config.url):
-            raise ValueError(f"{name!r} requires a command or a url")
+            raise ValueError(f"the server {name!r} needs a command or a url")
         self.name = name
         self.config = config
         self.auth = auth
         self.tool_class = tool_class
         if config.elicitation and not tool_class.elicitation_callback:
-            raise ValueError(f"{name!r}: elicitation requires {HOW_TO_ASK}")
+            raise ValueError(f"the server {name!r}: elicitation needs {HOW_TO_ASK}")
         self.started = asyncio.Event()
-        # the host of the url is not a secret
+        # all but the host of the url is secret
         written = [*config.env.values(), *config.headers.values(), *texts_in_url(config.url)]
         texts = " ".join(written).split()
         self.secrets = Secrets({*secrets, *texts, *map(unquote, texts)})
@@ -287,13 +286,13 @@ class MCPServer:
             import httpx2
             from mcp.client import sse, streamable_http
         except ImportError:
-            raise ImportError("MCP requires the package mcp: pip install 'mcp>=2,<3'") from None
+            raise ImportError("MCP needs the package mcp: pip install 'mcp>=2,<3'") from None
         config = self.config
         address = httpx2.URL(config.url)
         auth = self.auth
         if address.userinfo:
             auth = httpx2.BasicAuth(address.username, address.password)
-        # without the password, because the package includes the url in errors and logs
+        # no password, because the package writes the url into errors and logs
         url = str(address.copy_with(userinfo=b""))
         http = httpx2.AsyncClient(headers=config.headers, auth=auth, timeout=config.timeout)
         if config.command:
@@ -309,7 +308,7 @@ class MCPServer:
         except TimeoutError:
             if start.expired():
                 raise TimeoutError(
-                    f"not started within {config.start_timeout:g} seconds: set start_timeout"
+                    f"it didn't start within {config.start_timeout:g} seconds: set start_timeout"
                 ) from None
             raise
 
@@ -337,7 +336,7 @@ class MCPServer:
         )
         async with client as self.client:
             is_newest = client.protocol_version >= NEWEST
-            subscription: Any = nullcontext()  # older servers announce changes without a request
+            subscription: Any = nullcontext()  # older servers announce changes unasked
             if is_newest and getattr(client.server_capabilities.tools, "list_changed", False):
                 subscription = client.listen(tools_list_changed=True)
             async with subscription:
@@ -351,7 +350,7 @@ class MCPServer:
                         raise self.end
 
     async def _list_tools(self) -> Sequence[Tool]:
-        """Get the tools page by page, and return those that the configuration includes."""
+        """Get the tools page by page, and keep those that the configuration includes."""
         page: Any = await self.client.list_tools()
         definitions = [*page.tools]
         while page.next_cursor and page.tools and len(definitions) < MAX_TOOLS:
@@ -369,7 +368,7 @@ class MCPServer:
         return any(map(matches, self.config.include)) and not any(map(matches, self.config.exclude))
 
     def explain(self, error: Exception) -> MCPError:
-        """Return an MCPError that says why, with the end of the server's stderr."""
+        """Make an MCPError of an exception, with the end of the server's stderr."""
         self.stderr.seek(0)
         hide = partial(mask, secrets=self.secrets)
         written = hide(self.stderr.read())[-500:].strip()
@@ -377,7 +376,7 @@ class MCPServer:
 
 
 def refuses_older(error: BaseException) -> bool:
-    """Return whether a server knows only the newest protocol, which has no `initialize`."""
+    """Whether a server only knows the newest protocol, which has no `initialize`."""
     # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
     refused = getattr(error, "code", None) in (-32022, -32601)
     return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
@@ -387,7 +386,7 @@ def refuses_older(error: BaseException) -> bool:
 
 
 class Messages:
-    """The stream of a server's messages, whose lists are cut off at a limit."""
+    """The stream of a server's messages. Lists in them are cut off at a limit."""
 
     def __init__(self, server: MCPServer, on_end: Callable[[], None]) -> None:
         self.server = server
@@ -430,7 +429,7 @@ async def bound_lists(server: str, result: JSON) -> None:
         return
     result["tools"] = usable = list[object]()
     for definition in definitions[:MAX_TOOLS]:
-        await asyncio.sleep(0)  # keeps the event loop responsive during a long list
+        await asyncio.sleep(0)  # lets other tasks run while the list is long
         try:
             usable.append(checked_tool(definition))
         except Exception as error:  # from pydantic, or a RecursionError
@@ -439,7 +438,7 @@ async def bound_lists(server: str, result: JSON) -> None:
 
 
 def checked_tool(definition: JSON) -> JSON:
-    """Return a tool's definition, whose schema has no null keywords any more.
+    """Check a tool's definition, and take the null keywords out of its schema.
 
     Raises an exception if the definition is too large, or the schema can't be used.
     """
@@ -459,9 +458,9 @@ def checked_tool(definition: JSON) -> JSON:
 
 @asynccontextmanager
 async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start a server and yield its message streams. Its processes are stopped at the end.
+    """Start a server, yield its message streams, and stop its processes at the end.
 
-    The package's own transport accepts messages of any length.
+    The package has a transport of its own, but that accepts messages of any length.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
@@ -543,7 +542,7 @@ async def stop_process(process: asyncio.subprocess.Process) -> None:
 
 
 class MCPTools(Loop):
-    """Offers what the servers offer now: when a server changes its list, the next turn has it.
+    """Offers what the servers offer now: if one changes its list, the next turn has the new one.
 
     mcp_servers: the servers that `mcp_servers` yields.
     """
@@ -567,8 +566,8 @@ async def mcp_servers(
 ) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
 
-    They start at the same time. A server that doesn't start has an `error`, and no tools.
-    Raises ValueError, with the position, if the file isn't valid.
+    They start at the same time. If a server doesn't start, it has an `error` and no tools. Raises
+    ValueError, with the position, if the file isn't valid.
 
     text: what to read instead of the file.
     auth: an `httpx2.Auth` by the name of the server, for servers that want a login.
@@ -605,7 +604,7 @@ async def mcp_tools(
     """Start one server (a command and its arguments, or a URL) and yield its tools.
 
     config: more settings of `MCPConfig`.
-    name: what the names of the tools begin with, before `__`; give each server another.
+    name: what the names of the tools begin with, before `__`. Give each server another one.
     auth: an `httpx2.Auth`, if the server wants a login.
     tool_class: the class of the tools.
 

@@ -4,9 +4,9 @@ Copy with: the core.
 
     agent = Loop(llm=llm, tools=[read, recall])
 
-Pruned results and dropped turns stay in the log, where the model finds them by keywords. An `Agent`
-that may hide something offers `recall` by itself: see `offer_recall`. `search` needs only a log,
-neither a model nor a file.
+Hidden results and dropped turns stay in the log, where the model finds them by keywords. If an
+`Agent` may hide something, it offers `recall` by itself: see `offer_recall`. `search` only needs a
+log, and neither a model nor a file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> 
 
 
 def search(log: Records, in_view: Sequence[Message], question: str) -> str:
-    """Return the passages that match a question best, from the messages that aren't in view.
+    """Find the passages that match a question best, in the messages that aren't in view.
 
-    The order of words and their case don't matter; rare words weigh more. Passages of a message
-    come after its beginning. If nothing matches, return the beginnings of the last 20 texts.
+    The order of words and their case don't matter; rare words weigh more. Before the passages of a
+    message comes its beginning. If nothing matches, you get the beginnings of the last 20 texts.
 
     in_view: the messages that are sent to the model.
     """
@@ -64,17 +64,17 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
 
 
 def best_matches(passages: Sequence[tuple[str, str]], wanted: set[str]) -> list[tuple[str, str]]:
-    """Return the passages that match best, in their order. Each passage has a title and a text."""
+    """Choose the passages that match best, in their order. Each has a title and a text."""
     words = [words_in(title + text) for title, text in passages]
     times = Counter(chain.from_iterable(words))
-    # fsum, because sum would round in the order of the set, which varies between processes
+    # fsum: a sum depends on the order of the set, which differs from process to process
     scores = [fsum(1 / times[word] for word in wanted & there) for there in words]
     ranked = sorted((score, at) for at, score in enumerate(scores) if score)
     return [passages[at] for at in sorted(at for _, at in ranked[-MOST_PASSAGES:])]
 
 
 def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
-    """Return the texts of a log that aren't in view: first messages, then calls with results.
+    """The texts of a log that aren't in view: first messages, then calls with results.
 
     Prompts that a gate refused are left out.
     """
@@ -97,5 +97,5 @@ def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
 
 
 def words_in(text: str) -> set[str]:
-    """Return the words of a text in lower case, without a plural "s"."""
+    """The words of a text in lower case. A plural "s" doesn't count."""
     return {word.rstrip("s") for word in WORD.findall(text.casefold())}

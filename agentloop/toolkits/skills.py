@@ -8,7 +8,8 @@ Copy with: the core.
 
 A skill is a folder with a SKILL.md: front matter (name, description), then the instructions. The
 model reads the other files of a skill when it needs them. `allowed-tools` has no effect here,
-because programs read it differently; the recipe examples/recipes/skills.py denies the other tools.
+because programs disagree on what it means; the recipe examples/recipes/skills.py denies all other
+tools.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ SKILL = (
     "read its instructions. Paths in the instructions are relative to the skill's folder:"
 )
 
-# Front matter, in the subset of YAML that is common in skills: quoted values, lists, multi-line
-# values.
+# Front matter, in the part of YAML that skills use: quotes, lists, values of several lines
 HEAD = re.compile(r"(?ms)---\n(.*?)^---$")
-# A key, and its value: the rest of the line, and the indented, list or empty lines that follow.
+# A key and its value: the rest of the line, and the lines after it that are indented, empty, or
+# items of a list
 FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
 
 
@@ -50,7 +51,7 @@ class Skill:
 
 
 def discover_skills(folder: str | Path) -> list[Skill]:
-    """Read the skills in a folder: each of its folders with a SKILL.md is one.
+    """Read the skills in a folder: each of its folders that has a SKILL.md is one.
 
     Raises ValueError if a skill lacks a field; the message says what to write, and where.
     """
@@ -74,7 +75,7 @@ def read_folder(
     """
     for path in sorted(Path(folder).resolve(strict=True).glob(pattern)):
         if not (path.is_file() and path.resolve().parent == path.parent.resolve()):
-            raise ValueError(f"{path}: not a regular file: a link must stay in its folder")
+            raise ValueError(f"{path} isn't a regular file: a link must stay in its folder")
         head, text = "", path.read_text("utf-8-sig")
         if match := HEAD.match(text):
             head, text = match[1], text[match.end() :]
@@ -127,7 +128,7 @@ def find(folder: Path, path: str) -> Path:
     file = (folder / path).resolve()
     if not (file.is_relative_to(folder.resolve()) and file.is_file()):
         raise ToolError(
-            f"{path!r:.200} is not a file in {folder.name}. Paths are relative to this folder, and "
+            f"{path!r:.200} isn't a file in {folder.name}. Paths are relative to this folder, and "
             "links must stay inside."
         )
     return file

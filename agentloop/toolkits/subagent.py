@@ -6,10 +6,11 @@ common/review.py, common/subagents.py.
     researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and name the source.")
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
 
-Each call runs a fork of the sub-agent that starts with an empty log, so calls can run concurrently.
-Cancelling a parent cancels its sub-agents. A sub-agent works under its parent's rules:
+Each call runs a fork of the sub-agent, which starts with an empty log, so calls can run at the same
+time. If you cancel a parent, its sub-agents are cancelled, too. A sub-agent works under its
+parent's rules:
 
-- Its requests pass through its parent's `call_model`, so the parent's limits apply. After every
+- Its requests pass through its parent's `call_model`, so the parent's limits hold. After every
   request, the parent records a `SideRequest` with the usage and the number of tool calls.
 - Its calls are judged by its parent's gates (`Approval`, `Hooks`), and by its own if it has any.
 
@@ -59,10 +60,10 @@ ASKING = ("needs_approval", "needs_answer")  # stop reasons of a sub-agent that 
 def as_tool(agent: Loop, name: str, description: str) -> Tool:
     """Make a tool of an agent: `tools=[as_tool(researcher, "research", "Look something up")]`.
 
-    The model passes a prompt. Each call runs a fork of the agent that starts with an empty log, and
-    its result is the answer of the fork.
+    The model passes a prompt. Each call runs a fork of the agent, which starts with an empty log,
+    and the fork's answer is the result.
 
-    agent: the sub-agent, with its own model, tools, prompt and limits.
+    agent: the sub-agent, with a model, tools, a prompt and limits of its own.
     name, description: what the model reads to decide when to call the tool.
 
     `SubAgents` limits how many run at the same time, and how deep they may nest.
@@ -79,11 +80,11 @@ def as_tool(agent: Loop, name: str, description: str) -> Tool:
 
 
 class SubAgents(Loop):
-    """Limits the number of sub-agents. The defaults also apply to agents without this mixin.
+    """Limits how many sub-agents there are. If an agent lacks this mixin, the defaults hold.
 
-    max_sub_agents: maximum number of sub-agents of this agent that run concurrently.
-    max_sub_agent_depth: maximum number of levels of sub-agents, counted from the root agent. Only
-        the root agent's setting applies.
+    max_sub_agents: how many sub-agents of this agent may run at the same time.
+    max_sub_agent_depth: how many levels of sub-agents there may be below the root agent. Only the
+        root agent's setting counts.
     """
 
     max_sub_agents: PositiveInt = 4
@@ -91,9 +92,9 @@ class SubAgents(Loop):
 
 
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
-    """Run a fork of `agent` on a prompt, or continue it; return its answer.
+    """Run a fork of `agent` on a prompt, or continue it. Returns its answer.
 
-    Raises Stop if it asks for approval or asks the user, and ToolError if it ends without an
+    Raises Stop if it asks for approval or asks the user, and ToolError if it ends but has no
     answer.
     """
     caps = parent if isinstance(parent, SubAgents) else SubAgents
@@ -149,7 +150,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
 
 
 async def start_or_continue(child: Loop, prompt: str) -> Result:
-    """Run a sub-agent whose log may contain records of earlier executions of the same call."""
+    """Run a sub-agent. If the same call has run it before, its log has the records of that."""
     if not child.messages:
         return await child.run(prompt)
     if can_continue(child.messages):
@@ -161,7 +162,7 @@ async def start_or_continue(child: Loop, prompt: str) -> Result:
 
 
 def earlier_records(parent: Loop, call: ToolCall) -> list[Record]:
-    """Return the records of the sub-agent that earlier executions of a call have run."""
+    """The records of the sub-agent from earlier times that this call ran it."""
     records = list[Record]()
     for record in reversed(parent.log):
         if isinstance(record, SubAgentRecord) and record.call_id == call.id:
@@ -171,16 +172,16 @@ def earlier_records(parent: Loop, call: ToolCall) -> list[Record]:
     return records[::-1]
 
 
-# Enforces `max_sub_agents`, by `id(parent)`. Entries exist while a sub-agent runs or waits.
+# for `max_sub_agents`, by `id(parent)`; an entry lives while a sub-agent runs or waits
 _slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 
 class SubAgent(RunsBelow):
     """Sends requests through the parent's `call_model`, and records everything in the parent.
 
-    depth: number of agents above this one.
-    deepest: maximum number of levels.
-    report: records a record of this agent in the parent's log.
+    depth: how many agents are above this one.
+    deepest: how many levels there may be.
+    report: puts a record of this agent into the parent's log.
     """
 
     depth: int
@@ -208,14 +209,14 @@ class JudgedSubAgent(SubAgent, Gate):
 
 
 def gates_of(agent: Loop) -> list[Gate]:
-    """Return the agents with gates, from the root agent to this agent."""
+    """The agents that have gates, from the root agent down to this one."""
     gates = gates_of(agent.parent) if isinstance(agent, SubAgent) else []
     return [*gates, agent] if isinstance(agent, Gate) else gates
 
 
 @cache
 def sub_agent_class(cls: type, *, is_judged: bool) -> type[SubAgent]:
-    """Return a subclass with `SubAgent` before the base `Loop`, to intercept all requests."""
+    """Make a subclass that has `SubAgent` right before `Loop`, where all requests pass."""
     below = JudgedSubAgent if is_judged else SubAgent
     bases = (below,) if cls is Loop else (cls, below)
     return cast(type[SubAgent], type(cls.__name__, bases, {}))
@@ -223,7 +224,7 @@ def sub_agent_class(cls: type, *, is_judged: bool) -> type[SubAgent]:
 
 @dataclass(frozen=True)
 class Answering:
-    """A model for a single request, whose reply is the result of a function."""
+    """A model for a single request. Its reply is what a function returns."""
 
     model: str
     answer: Callable[[], Awaitable[AssistantMessage]]

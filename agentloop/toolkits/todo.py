@@ -59,8 +59,8 @@ def todos(items: list[Item]) -> str:
 class Todo(Loop):
     """Offers the tool `todos`, and reminds the model once if it ends a run with open items.
 
-    todo_reminder: after how many steps (tool calls) a model that doesn't update its list is
-        reminded of the open items.
+    todo_reminder: after how many steps (tool calls) the model is reminded of the open items, if it
+        hasn't updated its list.
     """
 
     todo_reminder: int = 10
@@ -89,7 +89,7 @@ class TodoList(Fold):
     """The newest list in a log: `agent.fold(TodoList).left`.
 
     left: the items that are open or in progress, one per line.
-    steps: how many calls have completed since the list was written or a hidden message was added.
+    steps: how many calls have ended since the list was written, or since a hidden message.
     is_of_this_run: whether the list was written in the newest run. An earlier list may be about
         another task.
     reminded: whether the model was reminded of open items in the newest run.

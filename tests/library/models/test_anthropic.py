@@ -438,7 +438,7 @@ def test_streamed_usage_merges_two_parts_and_keeps_counts_missing_from_the_secon
 async def test_a_block_without_a_valid_type_is_a_bad_response(block):
     body = {"content": [text("a"), block], "stop_reason": "end_turn"}
     async with serving(answer(body)) as server:
-        with pytest.raises(BadResponse, match="a block without a type"):
+        with pytest.raises(BadResponse, match="a block has no type"):
             await ask(model(server, max_retries=0))
 
 

@@ -50,7 +50,7 @@ async def test_a_conversation_is_unchanged_after_a_round_trip(talk):
     ids=str,
 )
 def test_a_message_with_invalid_values_is_an_error(message):
-    with pytest.raises(ValueError, match="invalid message"):
+    with pytest.raises(ValueError, match="message of Chat Completions"):
         from_openai([message])
 
 
@@ -130,19 +130,19 @@ def test_the_thinking_of_a_stored_reply_is_preserved():
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({"content": "hi"}, "invalid message of Chat Completions: {'content': 'hi'}"),
-        ({"role": "zzz", "content": "hi"}, "invalid message of Chat Completions"),
-        ({"role": "tool", "content": "3"}, "invalid message of Chat Completions"),
-        ({"role": "user", "content": [{"type": "zzz"}]}, "invalid part of a message: .*'zzz'"),
-        ({"role": "user", "content": [{"type": "image_url"}]}, "invalid part of a message"),
+        ({"content": "hi"}, "message of Chat Completions: {'content': 'hi'}"),
+        ({"role": "zzz", "content": "hi"}, "message of Chat Completions"),
+        ({"role": "tool", "content": "3"}, "message of Chat Completions"),
+        ({"role": "user", "content": [{"type": "zzz"}]}, "part of a message: .*'zzz'"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "part of a message"),
         (
             {"role": "user", "content": [{"type": "text", "text": None}]},
-            "invalid part of a message",
+            "part of a message",
         ),
-        ({"role": "user", "content": ["hi"]}, "invalid part of a message: .*'hi'"),
-        ({"role": "user", "content": 5}, "invalid content of a message: 5"),
-        (None, "invalid message of Chat Completions: None"),
-        ("hi", "invalid message of Chat Completions: 'hi'"),
+        ({"role": "user", "content": ["hi"]}, "part of a message: .*'hi'"),
+        ({"role": "user", "content": 5}, "content of a message must be text or parts, not 5"),
+        (None, "message of Chat Completions: None"),
+        ("hi", "message of Chat Completions: 'hi'"),
     ],
 )
 def test_an_invalid_dict_is_quoted_in_the_error(message, words):

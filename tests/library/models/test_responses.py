@@ -289,7 +289,7 @@ def test_a_refusal_is_the_text_of_a_refused_reply():
 
 
 def test_an_item_type_that_is_not_text_is_an_error():
-    with pytest.raises(BadResponse, match="a block without a type"):
+    with pytest.raises(BadResponse, match="a block has no type"):
         reply(text("a"), {"type": {}})
 
 

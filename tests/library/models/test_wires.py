@@ -263,7 +263,7 @@ async def test_a_tool_may_have_extra_fields_for_each_provider(wire):
 def test_an_extra_field_that_replaces_a_field_of_the_tool_is_rejected(wire):
     for name in ("name", "description", wire.schema):
         own = Tool("weather", "The weather.", SCHEMA, extra={wire.extra: {name: "mine"}})
-        with pytest.raises(ValueError, match=f"tool 'weather': .*may not have .*{name}"):
+        with pytest.raises(ValueError, match=f"tool 'weather': .*must not have .*{name}"):
             body_of(wire.model("http://x"), HI, [own])
 
 
@@ -477,7 +477,7 @@ async def test_an_image_follows_the_last_result_if_results_cannot_contain_images
 
 
 def test_an_unsupported_part_is_rejected(wire):
-    with pytest.raises(BadRequest, match="cannot contain"):
+    with pytest.raises(BadRequest, match="can.t contain"):
         body_of(wire.model("http://x"), [UserMessage([Unknown({"type": "zzz"})])])
 
 

@@ -673,7 +673,7 @@ async def test_a_server_that_exits_at_once_is_an_error_with_the_reason(hostile):
 
 
 async def test_a_start_timeout_is_an_error_that_names_the_limit_and_the_setting(hostile):
-    limit = "not started within 0.5 seconds: set start_timeout"
+    limit = "didn't start within 0.5 seconds: set start_timeout"
     with pytest.raises(MCPError, match=limit):
         async with hostile("mute", start_timeout=0.5):
             pass
@@ -754,7 +754,7 @@ async def test_config_keys_of_other_programs_are_read(hostile, tmp_path):
             {"url": "http://h", "serverUrl": "http://g"},
             "'url' and 'serverUrl' are the same setting",
         ),
-        ({}, "'bad' requires a command or a url"),
+        ({}, "'bad' needs a command or a url"),
         ({"url": "http://h", "headers": {"A": "${NOT_SET}"}}, "set 'NOT_SET' in the environment"),
     ],
 )

@@ -106,7 +106,7 @@ WRONG = rf"""
 --prompt go -> OPENAI_BASE_URL
 -> agentloop demo
 --nonsense -> unrecognized arguments
---base-url localhost:1 --model m --prompt go -> is not an http
+--base-url localhost:1 --model m --prompt go -> must be an http
 --provider google --prompt go -> ChatGoogle needs an API key: set GOOGLE_API_KEY
 --resume -> No session of
 {NOWHERE} go --tools t.py -> t.py: no such file
@@ -117,14 +117,14 @@ WRONG = rf"""
 {NOWHERE} go --session taken -> is open elsewhere
 {NOWHERE} go --session ../x -> isn't a valid session
 {NOWHERE} ' ' -> the prompt is empty
-bundle compacton -o x.py -> unknown part 'compacton'
-bundle -o x.py -> missing parts
+bundle compacton -o x.py -> no part 'compacton'
+bundle -o x.py -> name the parts
 bundle done -o . -> File exists
 bundle --upgrade x.py -> No such file or directory
 replay none -> session none not found
 view missing.jsonl -> session missing.jsonl not found
 view none.py -> isn't a session
-view s.jsonl -o s.jsonl -> invalid page s.jsonl: the name after -o must end in .html
+view s.jsonl -o s.jsonl -> the name after -o must end in .html
 view s.jsonl -o no/where.html -> No such file
 """
 
