@@ -1403,7 +1403,7 @@ def test_the_questions_of_a_turn_are_numbered_and_mention_the_waiting_calls(chat
     assert not (project / "ledger").exists()
     answer(screen, "no", "│ echo ran >> ledger", 2)
     assert lines_of(project / "ledger") == ["ran"]
-    assert screen.screen().count("; none starts") == 2, "not for the only call of a turn"
+    assert screen.screen().count(": none starts") == 2, "not for the only call of a turn"
     answer(screen, "no", "done")
 
 
