@@ -304,7 +304,8 @@ def kept_blocks(
     """The blocks that the provider sent, with the message's calls in place of the original calls.
 
     They're in `raw[field]`. A block is a call if its type, or one of its keys, is `mark`. Returns
-    [] if another owner sent the blocks, or the message's text or calls have changed since.
+    [] if another owner sent the blocks, if the message's text or calls have changed since, or if a
+    field has a type that the provider would refuse.
     """
     raw = as_dict(message.raw)
     if raw.get("owner", raw.get("provider")) != owner:
@@ -312,6 +313,8 @@ def kept_blocks(
     left = [*calls]
     blocks = list[JSON]()
     for block in as_dicts(raw, field):
+        if not _is_returnable(block):
+            return []
         if block.get("type") == mark or mark in block:
             if not left:
                 return []
@@ -320,6 +323,25 @@ def kept_blocks(
     if left or text_of(blocks) != message.content:
         return []
     return blocks
+
+
+def _is_returnable(block: Any) -> bool:
+    """Whether the fields of a block that are text at every provider are text."""
+    if not isinstance(block, dict):
+        return False
+    fields = cast(JSON, block)
+    names = {"text", "thinking", "signature", "thoughtSignature"} & fields.keys()
+    if fields.get("type") == "thinking":
+        names.add("thinking")
+    if not all(isinstance(fields.get(name), str) for name in names):
+        return False
+    if not all(isinstance(fields.get(name), str | None) for name in ("id", "role", "type")):
+        return False
+    parts: list[Any] = []
+    for name in ("content", "summary"):  # lists of parts, or anything
+        inner = fields.get(name)
+        parts += inner if isinstance(inner, list) else []
+    return all(map(_is_returnable, parts))
 
 
 def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:

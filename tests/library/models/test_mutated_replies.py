@@ -13,11 +13,12 @@ from random import Random
 import httpx
 import pytest
 
+from agentloop import Agent
 from agentloop.common.records import dump_record, load_record
 from agentloop.errors import ModelError
 from agentloop.messages import AssistantMessage, UserMessage
 from tests.doubles.openai_double import Reply
-from tests.doubles.wires import ANTHROPIC
+from tests.doubles.wires import ANTHROPIC, GOOGLE, RESPONSES
 
 from .helpers import HI, TOOLS
 
@@ -121,3 +122,37 @@ async def test_a_mutated_reply_is_a_message_or_a_model_error(wire, streaming):
             outcomes["reply"] += 1
     assert outcomes["reply"]
     assert outcomes["BadResponse"]
+
+
+PARTS = ("candidates", 0, "content", "parts")
+
+
+@pytest.mark.parametrize(
+    ("wire", "place", "value"),
+    [
+        *((RESPONSES, ("output", 1, "id"), value) for value in (5, [], {"a": 1}, True)),
+        *((RESPONSES, ("output", 1, "role"), value) for value in ([], {})),
+        *((RESPONSES, ("output", 1, "content"), value) for value in ([None], [[]], [7])),
+        (RESPONSES, ("output", 1, "content", 0, "type"), {}),
+        *((ANTHROPIC, ("content", 0, "thinking"), value) for value in (None, False, 0, [], {})),
+        *((ANTHROPIC, ("content", 0, "signature"), value) for value in (7, True, {"a": 1}, [None])),
+        *((GOOGLE, (*PARTS, 0, "text"), value) for value in (False, 0, [])),
+        *((GOOGLE, (*PARTS, 2, "thoughtSignature"), value) for value in (7, True, {"a": 1})),
+    ],
+    ids=lambda each: getattr(each, "name", str(each)),
+)
+async def test_a_field_of_another_type_is_not_sent_back(wire, place, value):
+    whole = wire.whole(REPLIES[1])
+    holder = whole
+    for step in place[:-1]:
+        holder = holder[step]
+    assert place[-1] in holder
+    holder[place[-1]] = value
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=whole))
+    async with wire.double(["ok"]) as server, httpx.AsyncClient(transport=transport) as client:
+        message = await wire.model(server, client=client).ainvoke(HI, TOOLS)
+        agent = Agent(llm=wire.model(server), tools=TOOLS)
+        results = [call.answer("x") for call in message.tool_calls]
+        agent.load_history([*HI, message, *results])
+        assert await agent.query("go on") == "ok"
+        assert server.refusals == []
