@@ -91,7 +91,7 @@ def test_each_part_in_a_table_links_to_the_file_that_defines_it(page):
         f"Only the model retries: up to {1 + ChatOpenAI.max_retries} attempts",
         f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer",
         f"[Lessons](examples/lessons/README.md): {LESSONS}, each",
-        f"are in {SESSION_DIR} without",
+        f"sessions are in `{SESSION_DIR}`",
         *(f"# {model.key_variables[0]}" for model in (ChatOpenAI, ChatAnthropic)),
     ],
 )
