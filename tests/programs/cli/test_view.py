@@ -384,6 +384,7 @@ class TestInABrowser:
     def test_buttons_navigate_between_turns_on_a_phone(self, browser, tmp_path):
         browser.show(book(tmp_path)[0], width=500)
         assert not browser.text("#pager")
+        browser.sees("nav svg", "25 turns")
         browser.click(".row", "Next page.")
         assert not browser.text("nav")
         for button in ("#next", "#next", "#previous"):
