@@ -23,6 +23,7 @@ from ..transcript import (
     Conversation,
     Mark,
     Record,
+    RequestRecord,
     RunEnd,
     RunStart,
     ToolStart,
@@ -96,6 +97,8 @@ class Overview:
     ended: str = ""  # why the newest run has no answer
     turns: list[Turn] = field(default_factory=list[Turn])
     bars: list[Bar] = field(default_factory=list[Bar])
+    calls: int = 0  # without those of sub-agents
+    usage: Usage = field(default_factory=Usage)  # of all requests, also of summaries and sub-agents
     now: float = 0.0
     estimated: bool = False
     _log: list[Record] = field(default_factory=list[Record])
@@ -131,15 +134,19 @@ class Overview:
         elif isinstance(record, AssistantMessage):
             usage = record.usage or self._estimated_usage(record)
             self.estimated = self.estimated or record.usage is None
+            self.usage += usage
             self.turns.append(Turn(usage, change=self._change))
             self._change = ""
             self.answer = record.text or self.answer
             self._add("model", self.now, record.seconds, "model")
         elif isinstance(record, ToolMessage):
+            self.calls += 1
             start = self._starts.get(record.tool_call_id, self.now)
             self._add_result(record.tool_name, start, record)
         elif is_from_user(record):
             self.prompt = self.prompt or record.text
+        if is_request(record) and not isinstance(record, AssistantMessage):
+            self.usage += record.usage or Usage()
         self._log.append(record)
 
     def _estimated_usage(self, reply: AssistantMessage) -> Usage:
@@ -185,7 +192,7 @@ def picture_of(*logs: Sequence[Record]) -> str:
     bottom = TOP + HEIGHT + 44 + LANE * len(lanes)
     parts = [
         text(LEFT, 36, clipped(seen.prompt, 88), size=18),
-        text(LEFT, 62, facts_of(seen, cost_of(filter(is_request, records), genai_price)), "soft"),
+        text(LEFT, 62, facts_of(seen, price_of(filter(is_request, records))), "soft"),
         text(RIGHT, 62, failures_of(seen), "failed", anchor="end"),
         *columns(seen),
         *clock(seen.bars, lanes, seen.now),
@@ -255,19 +262,27 @@ def lanes_of(bars: Sequence[Bar]) -> list[str]:
     return sorted(seconds, key=lambda name: (name != "model", -seconds[name]))[:LANES]
 
 
-def facts_of(seen: Overview, cost: float | None) -> str:
+def price_of(requests: Iterable[RequestRecord]) -> str:
+    """What requests have cost, as far as their prices are known: "" if none is."""
+    costs = [cost_of([request], genai_price) for request in requests]
+    known = sum(filter(None, costs))
+    if not known:
+        return ""
+    return f"{'at least ' if None in costs else ''}${known:,.4f}"
+
+
+def facts_of(seen: Overview, price: str) -> str:
     """The figures of a session, in one line."""
-    usage = sum((turn.usage for turn in seen.turns), Usage())
-    calls = sum(bar.kind != "model" for bar in seen.bars)
+    usage = seen.usage
     cached = usage.cached_input_tokens / (usage.input_tokens or 1)
     facts = [
         count(len(seen.turns), "turn"),
-        count(calls, "call"),
+        count(seen.calls, "call"),
         f"{seen.now:,.1f} s",
         f"{short(usage.input_tokens)} tokens in, {cached:.0%} cached",
         f"{short(usage.output_tokens)} out",
     ]
-    return " · ".join([*facts, f"${cost:,.4f}"] if cost else facts)
+    return " · ".join([*facts, price] if price else facts)
 
 
 def failures_of(seen: Overview) -> str:

@@ -78,6 +78,27 @@ async def test_the_picture_has_the_prompt_the_answer_and_the_figures():
     assert len(shapes_of(picture_of(agent.log), "new")) == 3, "two columns, and the legend"
 
 
+async def test_the_figures_include_the_requests_of_summaries_and_sub_agents():
+    pytest.importorskip("genai_prices")
+    reply, usage = AssistantMessage("Read.", usage=Usage(7_000, 10)), Usage(2_000, 20)
+    reader = Agent(llm=ScriptedModel(call("look", at="x"), reply), tools=[look])
+    asks_reader = AssistantMessage("", [call("read", prompt="Read.")], usage=usage)
+    boss = Agent(
+        llm=ScriptedModel(asks_reader, AssistantMessage("Long.", usage=usage)),
+        tools=[as_tool(reader, "read", "Reads a book.")],
+    )
+    await boss.run("How long is it?")
+    summary = Summary("It is long.", 2, model="gpt-5-mini", usage=Usage(1_000_000, 0))
+    assert " · 11k tokens in" in texts_of(picture_of(boss.log))[1]
+    _, facts, *_ = texts_of(picture_of([*boss.log, summary]))
+    assert facts.startswith("2 turns · 1 call · ")
+    assert " · 1.0M tokens in" in facts
+    assert facts.endswith(" · $0.2500"), "a scripted model is free"
+    unpriced = Summary("It is long.", 2, model="own", usage=Usage(1_000, 0))
+    _, facts, *_ = texts_of(picture_of([*boss.log, summary, unpriced]))
+    assert facts.endswith(" · at least $0.2500")
+
+
 async def test_requests_without_reported_usage_have_columns_of_estimated_tokens():
     agent = Agent(llm=ScriptedModel("Fine."))
     await agent.run("How are you? " * 40)
