@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Literal, Self
 
 from ..common.found_tools import found_tools
@@ -29,6 +29,7 @@ from ..messages import (
     ImagePart,
     Message,
     Part,
+    SystemMessage,
     TextPart,
     ToolCall,
     ToolChoice,
@@ -117,6 +118,13 @@ BINDS_THINKING = r"(opus|sonnet|haiku|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
 # https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
 LOADS_TOOLS = r"(opus|sonnet|haiku|fable|mythos)-(4-[5-9]\b|[5-9]|\d\d)"
 
+# Models that take instructions in the middle of a conversation, before a reply or at the end.
+# Source: https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages
+TAKES_INSTRUCTIONS = (
+    r"opus-4-8|(opus|fable|mythos)-5|(sonnet|haiku)-5-[1-9]\b|"
+    r"(opus|sonnet|haiku|fable|mythos)-([6-9]|\d\d)"
+)
+
 
 # ---- the request
 
@@ -185,6 +193,41 @@ def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
         blocks.pop()  # the API rejects thinking at the end of a turn
 
 
+def _split_prompt(
+    messages: Sequence[Message], in_place: bool
+) -> tuple[Sequence[Message], Sequence[Message]]:
+    """The system messages for the system prompt, and the conversation.
+
+    in_place: whether the API takes later system messages where they are.
+    """
+    if not in_place:
+        return messages, [each for each in messages if not isinstance(each, SystemMessage)]
+    prompt = [*takewhile(lambda each: isinstance(each, SystemMessage), messages)]
+    return prompt, _delay_instructions(messages[len(prompt) :])
+
+
+def _delay_instructions(messages: Sequence[Message]) -> Sequence[Message]:
+    """Move system messages to where the API takes them: one behind the user's and the results."""
+    if not any(isinstance(message, SystemMessage) for message in messages):
+        return messages
+    moved = list[Message]()
+    waiting = list[str]()
+    for message in messages:
+        if isinstance(message, SystemMessage):
+            waiting.append(message.content)
+            continue
+        is_reply = isinstance(message, AssistantMessage)
+        if is_reply and waiting and moved and not isinstance(moved[-1], AssistantMessage):
+            moved.append(SystemMessage("\n\n".join(waiting)))
+            waiting.clear()
+        moved.append(message)
+    if waiting:
+        after_reply = moved and isinstance(moved[-1], AssistantMessage)
+        kind = UserMessage if after_reply else SystemMessage
+        moved.append(kind("\n\n".join(waiting)))
+    return moved
+
+
 def write_anthropic_messages(
     messages: Sequence[Message], loadable: Container[str] = ()
 ) -> list[JSON]:
@@ -193,15 +236,18 @@ def write_anthropic_messages(
     Raises BadRequest for a part that the API doesn't support.
     """
     write_result = partial(_write_result, loadable=loadable)
-    turns = in_turns(messages, _write_assistant, write_result, _write_part)
+    turns = in_turns(messages, _write_assistant, write_result, _write_part, keep_system=True)
     answered = list[Any]()
     for _, written in turns:
         answered += [block.get("tool_use_id") for block in written]
     if not turns:
         return []
-    closed = turns[:-1]
-    if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
-        closed = turns[:-2]  # the last turn of the model goes on with these results
+    last = len(turns) - 1
+    if turns[last][0] == "system":
+        last -= 1
+    if {block["type"] for block in turns[last][1]} == {"tool_result"}:
+        last -= 1  # the last turn of the model goes on with these results
+    closed = turns[:last]
     for _, written in closed:
         _close_turn(written, answered)
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
@@ -300,6 +346,8 @@ def _may_think(messages: Sequence[Message]) -> bool:
     """
     first = after = None  # the first reply of the turn, and the user's first message after a reply
     for message in reversed(messages):
+        if isinstance(message, SystemMessage):
+            continue
         if not isinstance(message, AssistantMessage):
             after = message
         elif message.tool_calls or _write_assistant(message):  # otherwise it isn't sent
@@ -498,7 +546,9 @@ class ChatAnthropic(HTTPModel):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        system = "\n\n".join(system_texts(messages))
+        in_place = bool(re.search(TAKES_INSTRUCTIONS, self.model))
+        prompt, messages = _split_prompt(messages, in_place)
+        system = "\n\n".join(system_texts(prompt))
         messages = from_user(messages)
         declared = [self._declare(tool) for tool in tools]
         loadable = {tool.name for tool in tools if tool.deferred and self.loads_tools}
@@ -514,7 +564,7 @@ class ChatAnthropic(HTTPModel):
             # the reply after an exchange may have results of the provider's own tools
             "messages": encode_exchanges(
                 messages,
-                extend_prefix("anthropic", map(str.encode, sorted(loadable))),
+                extend_prefix(f"anthropic {in_place}", map(str.encode, sorted(loadable))),
                 partial(write_anthropic_messages, loadable=loadable),
                 closed_by_reply=True,
                 prefix=extend_prefix("", [encode([blocks, declared])]) if binds else "",

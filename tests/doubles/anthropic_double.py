@@ -29,6 +29,9 @@ from .openai_double import (
 # models that bind thinking to its prefix, and refuse forced tools, budgets and no thinking
 BINDING = {f"claude-{name}" for name in ("opus-5-5", "sonnet-5-5", "haiku-5-5", "fable-5-1")}
 BINDING |= {f"claude-{name}" for name in ("fable-5-2", "mythos-5-1", "mythos-5-2")}
+# https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages
+SYSTEM_MESSAGES = {f"claude-{name}" for name in ("opus-4-8", "opus-5", "fable-5", "mythos-5")}
+SYSTEM_MESSAGES |= BINDING
 LOOKBACK = 20  # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 
 
@@ -168,8 +171,9 @@ def check(body: dict[str, Any], system: str | None = None, paused: Sequence[Any]
     for block in body.get("system", ()):
         assert block.get("type") == "text"
         assert block["text"].strip(), "blank text"
-    check_turns([_check_message(body["messages"], n) for n in range(len(body["messages"]))])
-    _check_ends(body["messages"], paused)
+    messages = _check_instructions(body)
+    check_turns([_check_message(messages, n) for n in range(len(messages))])
+    _check_ends(messages, paused)
     marks = [block["cache_control"] for block in _in_order(body) if "cache_control" in block]
     assert len(marks) <= 4
     assert all(
@@ -284,7 +288,7 @@ def _check_thinking(body: dict[str, Any]) -> None:
     if thinking["type"] == "enabled":
         assert thinking["budget_tokens"] >= 1024, "Input should be greater than or equal to 1024"
         assert thinking["budget_tokens"] < body["max_tokens"]
-        _check_last_turn(body["messages"])
+        _check_last_turn([each for each in body["messages"] if each["role"] != "system"])
         # some models accept adaptive thinking together with a forced tool
         assert body.get("tool_choice", {}).get("type") not in ("any", "tool")
     assert thinking["type"] == "disabled" or body.get("temperature", 1) == 1
@@ -299,6 +303,26 @@ def _check_last_turn(messages: list[dict[str, Any]]) -> None:
         elif kind != "tool_result":
             break
     assert first in ("thinking", "redacted_thinking"), f"the turn begins with {first}"
+
+
+def _check_instructions(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Check the system messages in a conversation, and return the other messages."""
+    messages: list[dict[str, Any]] = body["messages"]
+    for number, message in enumerate(messages):
+        if message.get("role") != "system":
+            continue
+        if body["model"] not in SYSTEM_MESSAGES:
+            raise Refused("role 'system' is not supported on this model")
+        assert number, "use the top-level 'system' parameter for the initial system prompt"
+        after = messages[number + 1]["role"] if number + 1 < len(messages) else "assistant"
+        # Source: https://github.com/earendil-works/pi/pull/9548
+        said = "role 'system' must precede an 'assistant' message or end the array"
+        assert after == "assistant", said
+        assert messages[number - 1]["role"] == "user", "role 'system' must follow a 'user' message"
+        for block in message["content"]:
+            assert block["type"] == "text"
+            assert block["text"].strip()
+    return [message for message in messages if message.get("role") != "system"]
 
 
 def _check_message(messages: list[Any], number: int) -> tuple[bool, list[Any], list[Any]]:

@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from typing import Annotated
 
 import pytest
 from pydantic import BaseModel
 
-from agentloop import Agent, tool
+from agentloop import Agent, Depends, current_agent, tool
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.typed_answer import done_tool
 from agentloop.errors import BadRequest, BadResponse, ContextWindowExceeded
@@ -25,7 +26,7 @@ from agentloop.models.anthropic import AnthropicChunks, ChatAnthropic, write_ant
 from tests.doubles.anthropic_double import AnthropicDouble, redacted, sign, sse, thought
 from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.openai_double import Reply, calls
-from tests.doubles.wires import ANTHROPIC
+from tests.doubles.wires import ANTHROPIC, add
 
 from .helpers import (
     CALLED,
@@ -523,3 +524,70 @@ async def test_a_search_for_tools_by_the_server_keeps_the_prefix(streaming):
     first, second = server.requests
     assert second["tools"] == first["tools"]
     assert second["messages"][:2] == [*first["messages"], {"role": "assistant", "content": blocks}]
+
+
+# ---- instructions in the middle of a conversation
+
+
+def spoken(body):
+    """Return the roles and texts of a request's messages."""
+    return [(each["role"], each["content"][0].get("text")) for each in body["messages"]]
+
+
+async def test_instructions_added_to_the_log_stay_where_they_are_and_keep_the_prefix():
+    script = [calls(("add", {"a": 1, "b": 2}, "c1")), "3", "sure", "bye"]
+    async with AnthropicDouble(script) as server:
+        llm = ANTHROPIC.model(server, model="claude-opus-5")
+        agent = Agent(llm=llm, tools=[add], system_prompt="Be exact.")
+        await agent.query("1 + 2?")
+        agent.add(SystemMessage("Answer in French."), SystemMessage("Be brief."))
+        await agent.query("Really?")
+        await agent.query("Bye.")
+    assert server.refusals == []
+    assert server.prefix_breaks == []
+    last = server.requests[-1]
+    assert [block["text"] for block in last["system"]] == ["Be exact."]
+    [system] = [each for each in last["messages"] if each["role"] == "system"]
+    assert [block["text"] for block in system["content"]] == ["Answer in French.\n\nBe brief."]
+    assert spoken(last)[-5:] == [
+        ("assistant", "3"),
+        ("user", "Really?"),
+        ("system", "Answer in French.\n\nBe brief."),
+        ("assistant", "sure"),
+        ("user", "Bye."),
+    ]
+
+
+async def test_a_tool_adds_instructions_behind_the_results_of_its_turn():
+    @tool
+    async def plan(agent: Annotated[Agent, Depends(current_agent)]) -> str:
+        """Change the mode."""
+        agent.add(SystemMessage("You may only read."))
+        return "planning"
+
+    script = [calls(("plan", {}, "c1"), ("add", {"a": 1, "b": 2}, "c2")), "ok", "bye"]
+    async with AnthropicDouble(script) as server:
+        agent = Agent(llm=ANTHROPIC.model(server, model="claude-opus-5-5"), tools=[plan, add])
+        await agent.query("Go.")
+        await agent.query("Bye.")
+    assert server.refusals == []
+    assert server.prefix_breaks == []
+    assert [role for role, _ in spoken(server.requests[1])][-3:] == ["assistant", "user", "system"]
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-5", "claude-sonnet-5-20260301", "m"])
+async def test_other_models_get_all_instructions_in_the_system_prompt(model):
+    async with AnthropicDouble(["a", "b"]) as server:
+        agent = Agent(llm=ANTHROPIC.model(server, model=model), system_prompt="Be exact.")
+        await agent.query("hi")
+        agent.add(SystemMessage("Be brief."))
+        await agent.query("go on")
+    assert server.refusals == []
+    assert server.requests[-1]["system"][0]["text"] == "Be exact.\n\nBe brief."
+
+
+async def test_instructions_after_a_reply_at_the_end_become_a_message_of_the_user():
+    async with AnthropicDouble(["a"]) as server:
+        llm = ANTHROPIC.model(server, model="claude-opus-4-8")
+        await llm.ainvoke([*HI, AssistantMessage("hello"), SystemMessage("Go on.")])
+    assert spoken(server.requests[0])[-1] == ("user", "Go on.")

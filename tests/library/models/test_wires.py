@@ -41,7 +41,7 @@ from tests.doubles.fault_server import (
     stream_head,
 )
 from tests.doubles.openai_double import Reply, calls
-from tests.doubles.wires import ANTHROPIC, GOOGLE, KEY, OPENAI, RESPONSES
+from tests.doubles.wires import ANTHROPIC, GOOGLE, KEY, OPENAI, RESPONSES, now
 
 from .helpers import (
     CALLED,
@@ -1102,3 +1102,14 @@ async def test_interleaved_pieces_of_calls_belong_to_their_call(wire):
     async with FaultServer([send(_call_pieces(wire, pieces)), fin()]) as server:
         reply = await ask(wire.model(server), streaming=True)
     assert [call.parsed for call in reply.tool_calls] == [{"zone": 1}, {"zone": 2}]
+
+
+async def test_instructions_in_the_middle_of_a_conversation_are_valid_for_every_provider(wire):
+    script = [calls(("now", {}, "c1")), "noon", calls(("now", {}, "c2")), "still noon"]
+    async with wire.double(script) as server:
+        agent = Agent(llm=wire.model(server), tools=[now], system_prompt="Be exact.")
+        await agent.query("When?")
+        agent.add(SystemMessage("Be brief."))
+        await agent.query("And now?")
+    assert server.refusals == []
+    assert "Be brief." in json.dumps(server.requests[-1])
