@@ -34,6 +34,7 @@ from ..transcript import (
     CallState,
     Record,
     RoutedCall,
+    ToolStart,
     record_of,
 )
 from .subagents import find_tool_of
@@ -170,7 +171,8 @@ def decide_call(
 ) -> None:
     """Record the decision on a call of an agent, or of its sub-agents: see `Decides.decide`."""
     call_id = state.call.id
-    if state.newest(Ask) is None:
+    about = [entry for entry in state.entries if isinstance(entry, Ask | ToolStart)]
+    if not about or isinstance(about[-1], ToolStart):
         raise ValueError(f"the call {call_id!r} needs no approval: use agent.answer() or run()")
     decision = decision_of(state.call, verdict, note, arguments, by)
     if decision.arguments and (tool := find_tool_of(agent, state.call)):

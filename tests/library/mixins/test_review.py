@@ -377,6 +377,19 @@ async def test_a_decision_may_be_changed_before_the_run_continues():
     assert bank.paid == {(6, "anna"): 1}
 
 
+async def test_a_sub_agent_that_was_allowed_to_start_is_not_decided_on_again():
+    bank = Bank(1)
+    agent = bank.agent(above=Asking)
+    [clerk] = (await agent.run("go")).pending
+    agent.decide(clerk.id, "allow")
+    [waiting] = (await agent.run()).pending
+    for verb in (("allow",), ("deny",), ("respond", "Done by hand.")):
+        with pytest.raises(ValueError, match="needs no approval"):
+            agent.decide(clerk.id, *verb)
+    agent.decide(waiting.id, "allow")
+    assert (await agent.run()).text == "paid 500 to anna"
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("below", [Agent, Asking])
 @pytest.mark.parametrize("amount", ["*", "500"])
