@@ -60,13 +60,20 @@ def interrupt(agent: Agent, waiting: ToolCall) -> dict[str, object]:
 
 
 def answer(agent: Agent, resume: Sequence[Mapping[str, Any]]) -> None:
-    """Decide or answer the pending calls. Raises ValueError for an id that isn't pending."""
+    """Decide or answer the pending calls.
+
+    Raises ValueError for an id that isn't pending, and for invalid arguments. The page may then
+    send all its answers again: those that had an effect aren't repeated.
+    """
     pending = {waiting.id: waiting for waiting in agent.pending}
     for entry in resume:
         waiting = pending.get(entry["interruptId"])
+        state = agent.conversation.states.get(entry["interruptId"])
         payload = entry.get("payload") if entry["status"] == "resolved" else None
         if waiting is None:
-            raise ValueError("this interrupt isn't pending")
+            if state is None or state.start or state.result:
+                raise ValueError("this interrupt isn't pending")
+            continue  # it was decided before, but the run hasn't continued
         if not asks_approval(agent, waiting):
             agent.answer(waiting.id, "The user gave no answer." if payload is None else payload)
             continue
@@ -98,7 +105,11 @@ async def ag_ui_stream(
     text = dict[str, str]()  # the id of the streamed message; empty between messages
     yield line("RUN_STARTED", **run)
     try:
-        answer(agent, resume)
+        try:
+            answer(agent, resume)
+        except ValueError as error:  # about what the page has sent
+            yield line("RUN_ERROR", message=str(error), code="invalid_answer")
+            return
         known = {entry["interruptId"].split("/")[0] for entry in resume}  # calls the page has
         async with agent.query_stream(None if resume else prompt) as stream:
             async for event in stream:

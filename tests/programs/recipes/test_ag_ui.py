@@ -85,6 +85,32 @@ def test_a_page_approves_edits_denies_and_answers_with_the_client_from_npm():
     assert roles == ["user", "assistant"] + ["user", "assistant", "tool", "assistant"] * 5
 
 
+async def test_a_page_sends_its_answers_again_after_one_was_refused():
+    recipe = load("ag_ui_stream")
+    llm = ScriptedModel([call("pay", amount=500), call("pay", amount=600)], recipe.last)
+    agent = recipe.Clerk(llm=llm, tools=[recipe.pay])
+    assert (await agent.run("Pay twice.")).stop_reason == "needs_approval"
+    ids = [waiting.id for waiting in agent.pending]
+
+    async def resume(*payloads):
+        entries = [
+            {"interruptId": id, "status": "resolved", "payload": payload}
+            for id, payload in zip(ids, payloads, strict=True)
+        ]
+        lines = [line async for line in recipe.ag_ui_stream(agent, None, resume=entries)]
+        return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+    allow = {"verdict": "allow"}
+    *_, refused = await resume(allow, allow | {"arguments": {"amount": "many"}})
+    assert (refused["type"], refused["code"]) == ("RUN_ERROR", "invalid_answer")
+    assert "integer" in refused["message"], "the page can say why"
+    events = await resume(allow, allow | {"arguments": {"amount": 5}})
+    results = [each["content"] for each in events if each["type"] == "TOOL_CALL_RESULT"]
+    assert [text.splitlines()[-1] for text in results] == ["paid 500", "paid 5"]
+    *_, again = await resume(allow, allow)
+    assert "pending" in again["message"]
+
+
 def bundled(modules):
     """Return the page's script with the client, as one file for a browser."""
     if not shutil.which("esbuild"):
