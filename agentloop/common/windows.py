@@ -31,13 +31,14 @@ def context_window(model: str) -> int | None:
 
 @cache
 def window_of(model: str) -> int:
-    """Look up a model's context window. If it isn't known, warn once and assume 128,000 tokens."""
+    """Look up a model's context window. If it isn't known, warn once and assume UNKNOWN_WINDOW."""
     window = context_window(model)
     if window:
         return window
     logger.warning(
-        "the context window of %r is unknown and assumed to be 128,000 tokens: set "
+        "the context window of %r is unknown and assumed to be %s tokens: set "
         "compaction=CompactionConfig(context_window=...), or install genai-prices",
         model,
+        f"{UNKNOWN_WINDOW:,}",
     )
     return UNKNOWN_WINDOW

@@ -97,7 +97,8 @@ class Session(Loop):
             super().record(record)
             return
         if isinstance(record, RunStart):
-            tools = [[tool.name, tool.description, tool.parameters] for tool in self.toolset()]
+            shown = [tool for tool in self.toolset() if not tool.deferred]
+            tools = [[tool.name, tool.description, tool.parameters] for tool in shown]
             record = replace(
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )

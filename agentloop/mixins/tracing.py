@@ -159,6 +159,7 @@ def content_of(request: Request) -> dict[str, str]:
             "parameters": tool.parameters,
         }
         for tool in request.tools
+        if not tool.deferred
     ]
     return {
         "gen_ai.input.messages": json_text([*map(as_message, request.messages)]),

@@ -189,6 +189,14 @@ class TestToolSearch(test_loop.TestLoop):
         with fork:
             assert fork.messages[2].content == (found,)
 
+    async def test_a_session_describes_only_the_tools_that_are_offered(self, tmp_path):
+        class SessionSearcher(Session, Searcher): ...
+
+        llm = Loads(search(CREATE), call(CREATE), "Done.")
+        with SessionSearcher(llm=llm, tools=[here], session="s", session_dir=tmp_path) as agent:
+            await agent.query("x")
+        assert [name for name, *_ in agent.log[0].tools] == VISIBLE
+
     async def test_a_search_without_matches_suggests_fewer_words(self):
         llm = ScriptedModel(search("xylophone"), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
