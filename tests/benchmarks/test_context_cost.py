@@ -217,12 +217,12 @@ def test_the_prose_contains_the_numbers_of_the_tables():
         return f"{100 * max(row[share] for row in rows):.1f} %"
 
     for sentence in (
-        f"costs up to {max(costs['per turn']):.2f} of no pruning",
+        f"costs up to {max(costs['per turn']):.2f} times as much",
         f"{max(costs['epochs']):.2f} in this table",
         f"at most {most(now, 'values')} of the values and {most(now, 'lines')} of the lines",
-        f"{most(before, 'values')} and {most(before, 'lines')} in 0.5.0",
+        f"in 0.5.0, it was {most(before, 'values')} and {most(before, 'lines')}",
         f"up to {most(now, 'bare')} of the values",
-        f"{most(blind, 'values')} and {most(blind, 'lines')} where the model has no word",
+        f"{most(blind, 'values')} and {most(blind, 'lines')} if the model has no word",
         f"for {most(now, 'asked')} of the calls",
         f"no conversation costs more than {worst:.2f}",
     ):
@@ -241,10 +241,10 @@ def test_the_readme_recommends_a_budget_that_loses_at_most_half_a_percent():
     added = [
         cost - rows[BUDGET]["costs"]["Anthropic"] for cost, rows in zip(costs, found, strict=True)
     ]
-    paid = f"{min(long):.2f} to {max(long):.2f} of no pruning"
+    paid = f"{min(long):.2f} to {max(long):.2f} times as much as no pruning"
     page, readme = (" ".join(text.split()) for text in (PAGE, README))
     assert f"loses at most {values} of the values and {lines} of the lines" in page
-    assert f"{paid}, 0.02 to {max(added):.2f} more than with 12k" in page
+    assert f"{paid}, 0.02 to {max(added):.2f} more than 12k" in page
     sentence = readme[readme.rindex("`context_budget=16_000`") :][:150]
     assert f"{min(long):.2f} to {max(long):.2f} times as much" in sentence
     assert f"at most {values} of the values" in sentence

@@ -6,6 +6,7 @@ python -m tests.benchmarks.survival.page
 import html
 import json
 from pathlib import Path
+from textwrap import fill
 
 FOLDER = Path(__file__).parent
 OURS = ("agentloop", "nano", "micro")
@@ -134,7 +135,7 @@ def lines_of(results):
     yield ""
     yield "<!-- `python -m tests.benchmarks.survival` writes this page: change `page.py`. -->"
     yield ""
-    yield claim(results)
+    yield fill(claim(results), 100)
     yield ""
     yield INTRODUCTION
     yield ""
