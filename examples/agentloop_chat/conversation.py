@@ -6,10 +6,11 @@ import asyncio
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any, Self
+from typing import Self
 
 from agentloop import (
     AssistantMessage,
@@ -43,10 +44,12 @@ from agentloop.common.windows import UNKNOWN_WINDOW
 from agentloop.mixins.approval import Rule
 from agentloop.mixins.session import SessionInfo
 from agentloop.models.http import HTTPModel
+from agentloop.settings import settings_of
 from agentloop.toolkits.ask import UserQuestion, answer_text
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import mcp_servers
 from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
+from agentloop.toolkits.skills import Skill
 
 from .coding_agent import CodingAgent
 from .config import Pick, config_folder
@@ -76,17 +79,34 @@ SAFE_GIT = {
 NOBODY = "Denied: no user is present to approve this call. --yes allows all calls."
 
 
-class Chat:
-    """A conversation, and a context manager that owns an event loop.
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a conversation starts.
 
     root: the working directory.
     yes: whether calls run without approval.
-    rules: the approval rules.
     tools: additional tools, which run without approval.
     window: the size of the model's context window in tokens, if it's configured.
     pass_env: the variables that commands of the agent get although they're probably secrets.
     bell: whether the terminal rings at a question, and after a run of more than 10 seconds.
-    settings: additional settings of the agent.
+    session: the name of the session; None for a conversation that isn't saved.
+    """
+
+    llm: HTTPModel | ScriptedModel
+    root: Path
+    terminal: Terminal
+    yes: bool = False
+    rules: Sequence[Rule] = ()
+    tools: Sequence[Tool] = ()
+    skills: Sequence[Skill] = ()
+    window: int | None = None
+    pass_env: Sequence[str] = ()
+    bell: bool = True
+    session: str | None = None
+
+
+class Chat:
+    """A conversation, and a context manager that owns an event loop.
 
     A method `do_x` implements the command /x, and its docstring is the help text. Its parameter, if
     it has one, is the text after the command.
@@ -94,50 +114,39 @@ class Chat:
 
     pick: Pick | None = None  # asks the user to select an option; None if there's no user
 
-    def __init__(
-        self,
-        llm: HTTPModel | ScriptedModel,
-        root: Path,
-        terminal: Terminal,
-        *,
-        yes: bool = False,
-        rules: Sequence[Rule] = (),
-        tools: Sequence[Tool] = (),
-        window: int | None = None,
-        pass_env: Sequence[str] = (),
-        bell: bool = True,
-        **settings: Any,
-    ) -> None:
-        self.terminal, self.root, self.bell = terminal, root, bell
-        self.configured_window = window
-        self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
-        self.workspace = Workspace(root)
-        self.shell = Shell(root, env=SAFE_GIT, pass_env=pass_env)
-        self.own_shell = Shell(root, pass_env=["*"])  # for the user's !COMMAND
-        self.rules = [*map(for_each_command, rules), *(Rule("allow", tool.name) for tool in tools)]
+    def __init__(self, setup: Setup) -> None:
+        self.terminal, self.root, self.bell = setup.terminal, setup.root, setup.bell
+        self.configured_window = setup.window
+        self.window = setup.window or context_window(setup.llm.model) or UNKNOWN_WINDOW
+        self.workspace = Workspace(self.root)
+        self.shell = Shell(self.root, env=SAFE_GIT, pass_env=setup.pass_env)
+        self.own_shell = Shell(self.root, pass_env=["*"])  # for the user's !COMMAND
+        rules = [Rule("allow", tool.name) for tool in setup.tools]
+        self.rules = [*map(for_each_command, setup.rules), *rules]
         self.runner = asyncio.Runner()
-        self.printer: Callable[[events.Event], None] = terminal.show
+        self.printer: Callable[[events.Event], None] = self.terminal.show
         self.error = ""  # the error of the last request, if the model failed
         self.doubtful = set[str]()  # @paths that somebody else may have written
         self.starting: asyncio.Future[None] | None = None  # MCP servers; prompts wait for them
         place = (
-            f"Date: {datetime.now().date()}. Working directory: {root}. "
+            f"Date: {datetime.now().date()}. Working directory: {self.root}. "
             f"Operating system: {platform.system()}."
         )
-        self.settings: dict[str, Any] = settings | {
-            "llm": llm,
-            "tools": [*self.workspace.tools, *self.shell.tools, *tools],
-            "system_prompt": f"{SYSTEM_PROMPT}\n\n{place}",
-            "approval_mode": "auto" if yes else "ask",
-            "approval_rules": self.rules,
-            "approval_callback": self.ask,
-            "approval_timeout": 86_400.0,  # a day
-            "instruction_files": memory_files(root, config_folder(), self.warn),
-            "workspace": self.workspace,
-            "compaction": CompactionConfig(context_window=self.window),
-            "listeners": [self.show],
-        }
-        self.agent = CodingAgent(**self.settings)
+        self.agent = CodingAgent(
+            llm=setup.llm,
+            tools=[*self.workspace.tools, *self.shell.tools, *setup.tools],
+            system_prompt=f"{SYSTEM_PROMPT}\n\n{place}",
+            approval_mode="auto" if setup.yes else "ask",
+            approval_rules=self.rules,
+            approval_callback=self.ask,
+            approval_timeout=86_400.0,  # a day
+            instruction_files=memory_files(self.root, config_folder(), self.warn),
+            workspace=self.workspace,
+            compaction=CompactionConfig(context_window=self.window),
+            listeners=[self.show],
+            skills=setup.skills,
+            session=setup.session,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -151,7 +160,7 @@ class Chat:
         """Start the MCP servers of a file, and report servers that fail to start."""
         self.note("Starting the MCP servers ...")
         servers = await resources.enter_async_context(mcp_servers(path, tool_class=AskingTool))
-        self.settings["mcp_servers"] = self.agent.mcp_servers = servers
+        self.agent.mcp_servers = servers
         for server in servers:
             if server.error:
                 self.terminal.say(str(server.error), RED)
@@ -329,8 +338,9 @@ class Chat:
 
         None starts an unsaved conversation.
         """
-        self.settings["session"] = name
-        agent = CodingAgent(**self.settings)
+        settings = settings_of(self.agent)
+        settings["session"] = name
+        agent = CodingAgent(**settings)
         self.agent.close()
         self.agent = agent
         await self.greet()
@@ -405,10 +415,9 @@ class Chat:
         """switch to the model NAME of the same provider"""
         old = self.agent.llm
         if rest and isinstance(old, HTTPModel):
-            self.agent.llm = self.settings["llm"] = type(old)(rest, base_url=old.base_url)
+            self.agent.llm = type(old)(rest, base_url=old.base_url)
             self.window = self.configured_window or context_window(rest) or UNKNOWN_WINDOW
-            compaction = CompactionConfig(context_window=self.window)
-            self.agent.compaction = self.settings["compaction"] = compaction
+            self.agent.compaction = CompactionConfig(context_window=self.window)
         self.note(f"Model: {self.agent.llm.model}.")
 
     async def do_compact(self) -> None:

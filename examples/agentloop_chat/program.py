@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from agentloop.toolkits.skills import discover_skills
 
 from .coding_agent import reader
 from .config import WAYS, Config, Pick, choose, configured, load_tools
-from .conversation import Chat
+from .conversation import Chat, Setup
 from .sessions import described, free_names, sessions_of
 from .web_fetch import web_fetch
 
@@ -115,11 +115,10 @@ def open_conversation(
     kind = load_screen() if is_chat else Chat
     names = session_names(options, here, kind.pick)
     llm, where = choose(config, kind.pick)
-    start = partial(
-        kind,
-        llm,
-        here,
-        terminal,
+    setup = Setup(
+        llm=llm,
+        root=here,
+        terminal=terminal,
         yes=options.yes,
         rules=config.rules,
         tools=tools_of(config, llm, here),
@@ -128,6 +127,10 @@ def open_conversation(
         bell=config.bell,
         skills=discover_skills(config.skills) if config.skills else (),
     )
+
+    def start(session: str | None) -> Chat:
+        return kind(replace(setup, session=session))
+
     if is_chat and names == [None]:
         conversation = start_unnamed(start, here, terminal)
     else:
@@ -210,16 +213,16 @@ def tools_of(config: Config, llm: HTTPModel, here: Path) -> list[Tool]:
     return tools
 
 
-def start_unnamed(start: Callable[..., Chat], here: Path, terminal: Terminal) -> Chat:
+def start_unnamed(start: Callable[[str | None], Chat], here: Path, terminal: Terminal) -> Chat:
     """Start a chat with a new session, or without a session if no file can be written."""
     try:
         return start_first(free_names(here), start)
     except OSError as error:
         terminal.say(f"(This chat is not saved: {error})", RED)
-        return start(session=None)
+        return start(None)
 
 
-def start_first(names: Iterable[str | None], start: Callable[..., Chat]) -> Chat:
+def start_first(names: Iterable[str | None], start: Callable[[str | None], Chat]) -> Chat:
     """Start a conversation with the first session that is not open elsewhere.
 
     Raises SessionLocked if all sessions are open elsewhere.
@@ -227,7 +230,7 @@ def start_first(names: Iterable[str | None], start: Callable[..., Chat]) -> Chat
     locked = ""
     for name in names:
         try:
-            return start(session=name)
+            return start(name)
         except SessionLocked:
             locked = locked or str(name)
     raise SessionLocked(f"session {locked} is open elsewhere: exit or /fork there")

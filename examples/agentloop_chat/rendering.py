@@ -7,7 +7,7 @@ from difflib import unified_diff
 from itertools import cycle
 from pathlib import Path
 from pydoc import pager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from markdown_it import MarkdownIt
 from prompt_toolkit.application import run_in_terminal
@@ -26,7 +26,7 @@ from agentloop.messages import JSON
 from agentloop.mixins.approval import Rule
 from agentloop.toolkits.shell import as_displayed
 
-from .conversation import Chat
+from .conversation import Chat, Setup
 from .mcp_questions import question_text
 from .standing_approvals import EDITS, MODES
 
@@ -79,7 +79,7 @@ class RenderedChat(Chat):
     mode: a key of MODES, or "" until the user selects a mode.
     """
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.text = self.output = self.mode = ""
         self.drafted = 0
         self.calls: dict[str, tuple[str, Path | None, str]] = {}
@@ -87,9 +87,8 @@ class RenderedChat(Chat):
         self.ended = set[str]()
         self.folded = list[tuple[str, str]]()
         self.console = Console(highlight=False)
-        super().__init__(*args, **settings)
-        may_return = self.agent.approval_mode == "auto"  # --yes
-        self.modes = cycle([mode for mode in MODES if may_return or mode != "allow all"])
+        super().__init__(setup)
+        self.modes = cycle([mode for mode in MODES if setup.yes or mode != "allow all"])
         self.shell.on_output = self.own_shell.on_output = self.append_output
 
     def next_mode(self, _: object) -> None:
@@ -99,7 +98,6 @@ class RenderedChat(Chat):
         rules = [*self.rules, *(Rule("allow", name) for name in unasked)]
         if approval_mode == "plan":
             rules = [rule for rule in rules if rule.verdict != "allow"]
-        self.settings |= {"approval_mode": approval_mode, "approval_rules": rules}
         self.agent.approval_mode, self.agent.approval_rules = approval_mode, rules
 
     def show(self, event: events.Event) -> None:

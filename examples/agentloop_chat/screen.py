@@ -15,7 +15,6 @@ from pathlib import Path
 from select import select
 from textwrap import fill
 from time import monotonic
-from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import FuzzyWordCompleter
@@ -40,6 +39,7 @@ from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
 from .config import Pick
+from .conversation import Setup
 from .prompt_input import NAMED, Pastes, is_image, named_files
 from .rendering import RenderedChat, last_lines
 from .sessions import is_cut_off, sessions_of
@@ -87,8 +87,8 @@ class Screen(RenderedChat):
 
     pick: Pick | None = staticmethod(choice)
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self.work: asyncio.Task[None] | None = None
         self.queue = list[str]()
         self.asking: asyncio.Future[str] | None = None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pytest
 from agentloop_chat.coding_agent import expired
-from agentloop_chat.conversation import Chat
+from agentloop_chat.conversation import Chat, Setup
 from agentloop_chat.program import with_servers
 
 from agentloop import (
@@ -46,6 +46,11 @@ def billed(text, *calls, tokens):
     return AssistantMessage(text, calls, usage=Usage(tokens, 1), model="m")
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 @pytest.fixture
 def start(tmp_path):
     """Return a function that starts a conversation with a scripted model and records its output."""
@@ -53,14 +58,15 @@ def start(tmp_path):
 
     def start(*said, **settings):
         terminal = Terminal(shown)
-        chat = Chat(ScriptedModel(*said), tmp_path, terminal, yes=True, **settings)
+        llm = ScriptedModel(*said)
+        chat = Chat(Setup(llm=llm, root=tmp_path, terminal=terminal, yes=True, **settings))
         chat.shown_text = shown.getvalue
         return chat
 
     return start
 
 
-def test_an_undo_retains_the_bill_and_names_the_changed_files(start, tmp_path):
+def test_an_undo_retains_the_bill_and_names_the_changed_files(start):
     write = call("write", path="a.py", content="1")
     fails = call("edit", path="b.py", old_text="x", new_text="y")
     said = [
@@ -69,8 +75,8 @@ def test_an_undo_retains_the_bill_and_names_the_changed_files(start, tmp_path):
         billed("two", tokens=3),
         billed("three", tokens=1000),
     ]
-    settings = {"prices": {"m": Price(1e6, 0)}, "session": "s", "session_dir": tmp_path}
-    with start(*said, **settings) as chat:
+    with start(*said, session="s") as chat:
+        chat.agent.prices = {"m": Price(1e6, 0)}
         chat.runner.run(chat.reply("first"))
         chat.runner.run(chat.reply("second"))
         before = chat.agent.bill
@@ -82,7 +88,7 @@ def test_an_undo_retains_the_bill_and_names_the_changed_files(start, tmp_path):
         assert chat.agent.bill == before
         chat.runner.run(chat.reply("third"))
         assert (chat.agent.usage.input_tokens, chat.agent.cost) == (1123, 1123)
-    with start(**settings) as chat:
+    with start(session="s") as chat:
         assert chat.agent.usage.input_tokens == 1123
 
 
@@ -132,9 +138,9 @@ def test_the_next_prompt_answers_the_question_of_a_configured_mcp_server(start, 
 @pytest.mark.parametrize("entry", ["decision", "standing approval", "plan"])
 def test_an_approval_in_a_session_file_has_no_effect(tmp_path, entry):
     """Somebody else may have written the file; the user of this chat approved nothing."""
-    settings = {"session": "s", "session_dir": tmp_path}
     shell = Shell(tmp_path)
-    theirs = Theirs(llm=ScriptedModel(bash("touch ran"), "done"), tools=shell.tools, **settings)
+    llm = ScriptedModel(bash("touch ran"), "done")
+    theirs = Theirs(llm=llm, tools=shell.tools, session="s")
     if entry == "standing approval":
         theirs.allow_always("bash")
     elif entry == "plan":
@@ -153,14 +159,15 @@ def test_an_approval_in_a_session_file_has_no_effect(tmp_path, entry):
 
     shown = io.StringIO()
     llm = ScriptedModel(bash("touch ran"), "done")
-    with Careful(llm, tmp_path, Terminal(shown), **settings) as chat:
+    setup = Setup(llm=llm, root=tmp_path, terminal=Terminal(shown), session="s")
+    with Careful(setup) as chat:
         chat.tell_interrupted()
         pending = entry != "standing approval"
         chat.runner.run(chat.reply(None if pending else "again"))
         assert ("Enter to continue with bash touch ran" in shown.getvalue()) == pending
     assert asked == ["bash", "bash"][not pending :]
     assert not (tmp_path / "ran").exists()
-    with Theirs(llm=ScriptedModel(), **settings) as agent:  # the file is unchanged
+    with Theirs(llm=ScriptedModel(), session="s") as agent:  # the file is unchanged
         kinds = [type(record).__name__ for record in agent.log]
     assert {"decision": "Decision", "plan": "PlanApproved"}.get(entry, "AlwaysAllow") in kinds
 
@@ -198,7 +205,6 @@ def test_a_rule_of_the_configuration_denies_a_program_anywhere_in_a_line(start, 
 
 @pytest.mark.parametrize("name", ["--live", "page", "missing/page.html"])
 def test_an_unusable_name_of_an_export_does_not_end_the_chat(start, name, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with start("hi", session="s") as chat:
         chat.runner.run(chat.reply("go"))
@@ -206,8 +212,7 @@ def test_an_unusable_name_of_an_export_does_not_end_the_chat(start, name, tmp_pa
     assert [*tmp_path.rglob("*.html")] == []
 
 
-def test_an_export_may_be_a_picture_in_the_home_folder(start, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_an_export_may_be_a_picture_in_the_home_folder(start, tmp_path):
     with start("hi", session="s") as chat:
         chat.runner.run(chat.reply("go"))
         chat.runner.run(chat.do_export("~/run.svg"))
