@@ -45,10 +45,10 @@ READER = (
 
 
 class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent):
-    """An agent whose actions require approval. Text before an interruption is preserved.
+    """An agent that asks before it acts. If it's interrupted, the text so far stays.
 
-    workspace: the workspace of the file tools. Impossible changes are rejected without an approval
-        request.
+    workspace: the workspace of the file tools. If a change can't work, the model reads why, and
+        you aren't asked.
     """
 
     workspace: Workspace | None = None
@@ -85,12 +85,12 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
 
 
 def expired(record: Record) -> Record:
-    """Return an approval as a record of an unknown type, which has no effect, and others unchanged."""
+    """Turn an approval into a record of an unknown type, which has no effect; leave others alone."""
     return Unknown(json.loads(dump_record(record))) if approves(record) else record
 
 
 def approves(record: Record) -> bool:
-    """Return whether a record is an approval, also of a sub-agent's call."""
+    """Whether a record is an approval, be it of a sub-agent's call."""
     if isinstance(record, SubAgentRecord):
         return approves(load_record(json.dumps(record.record)))
     if isinstance(record, Decision):
@@ -99,7 +99,7 @@ def approves(record: Record) -> bool:
 
 
 def reader(llm: ChatModel, root: Path) -> Tool:
-    """Return a tool that runs a sub-agent with the read-only tools of a directory."""
+    """Make a tool that runs a sub-agent, which can only read a directory."""
     files = [tool for tool in Workspace(root).tools if tool.read_only]
     agent = Agent(llm=llm, tools=files, system_prompt=READER)
     tool = as_tool(agent, "ask_reader", "Answers a question that requires reading many files")
@@ -108,7 +108,7 @@ def reader(llm: ChatModel, root: Path) -> Tool:
 
 
 async def rehearse(workspace: Workspace, call: ToolCall) -> str:
-    """Return the error that a write or an edit would cause, or "". Files remain unchanged."""
+    """Try a write or an edit, but change no file. Returns the error, or ""."""
     twin = Workspace(workspace.root, dry_run=True)
     twin.seen = dict(workspace.seen)
     for tool in twin.tools:

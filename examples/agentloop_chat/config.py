@@ -55,7 +55,7 @@ A demo with a scripted model requires no configuration: agentloop demo"""
 
 
 def config_folder() -> Path:
-    """Return the directory of the configuration file."""
+    """The directory of the configuration file."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "agentloop"
 
 
@@ -83,7 +83,7 @@ class Config(BaseModel):
 
 
 def configured(options: argparse.Namespace) -> Config:
-    """Read the configuration file. Options take precedence. Raises ValueError for invalid files."""
+    """Read the configuration file. Options go before it. Raises ValueError if it's invalid."""
     file = config_folder() / FILE
     text = ""
     try:
@@ -107,9 +107,9 @@ def configured(options: argparse.Namespace) -> Config:
 
 
 def local_models() -> list[tuple[LocalModel, str]]:
-    """Return the models of local servers, with labels for the user.
+    """Find the models of local servers, with a label for each.
 
-    Names with control characters are omitted.
+    Names with control characters are left out.
     """
     models = list[tuple[LocalModel, str]]()
     direct = build_opener(ProxyHandler({}))
@@ -125,7 +125,7 @@ def local_models() -> list[tuple[LocalModel, str]]:
 
 
 def remember_model(model: LocalModel) -> None:
-    """Save the model that the user has selected, in a file of its own."""
+    """Save the model that the user has chosen, in a file of its own."""
     file = config_folder() / REMEMBERED
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
@@ -134,7 +134,7 @@ def remember_model(model: LocalModel) -> None:
 
 
 def remembered_model() -> LocalModel | None:
-    """Return the model that the user selected before."""
+    """The model that the user chose the last time."""
     with suppress(OSError, TypeError, ValueError):  # the user then selects a model again
         url, name = json.loads((config_folder() / REMEMBERED).read_text("utf-8"))
         return url, name
@@ -142,7 +142,7 @@ def remembered_model() -> LocalModel | None:
 
 
 def configured_provider(config: Config) -> Provider | None:
-    """Return the provider of the settings, or of the first variable that is set."""
+    """The provider of the settings, or else of the first variable that's set."""
     if config.provider:
         return config.provider
     if config.base_url:
@@ -151,10 +151,10 @@ def configured_provider(config: Config) -> Provider | None:
 
 
 def choose(config: Config, pick: Pick | None = None) -> tuple[HTTPModel, str | None]:
-    """Return the model and its host. Raises ValueError if no provider is configured.
+    """Choose the model and its host. Raises ValueError if there's no provider.
 
-    pick: prompts the user to select an option. Without a configured model, the user selects a model
-        of a local server once.
+    pick: asks the user to choose an option. If no model is configured, the user chooses one of a
+        local server, once.
     """
     provider = configured_provider(config)
     if not provider and (selected := remembered_model() or select_model(pick)):
@@ -168,7 +168,7 @@ def choose(config: Config, pick: Pick | None = None) -> tuple[HTTPModel, str | N
 
 
 def select_model(pick: Pick | None) -> LocalModel | None:
-    """Let the user select a model of a local server, and save the selection."""
+    """Let the user choose a model of a local server, and remember the choice."""
     if not pick or not (offered := local_models()):
         return None
     selected: LocalModel = pick("Which model do you want to use permanently?", options=offered)
@@ -177,7 +177,7 @@ def select_model(pick: Pick | None) -> LocalModel | None:
 
 
 def load_tools(file: str) -> list[Tool]:
-    """Return all tools at the top level of a file. Raises ValueError for a file without tools."""
+    """Load all tools at the top level of a file. Raises ValueError if there are none."""
     path = Path(file).resolve()
     if not path.is_file():
         raise ValueError(f"{file}: no such file")

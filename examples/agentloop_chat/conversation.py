@@ -85,7 +85,7 @@ class Setup:
 
     root: the working directory.
     yes: whether calls run without approval.
-    tools: additional tools, which run without approval.
+    tools: more tools, which run without approval.
     window: the size of the model's context window in tokens, if it's configured.
     pass_env: the variables that commands of the agent get although they're probably secrets.
     bell: whether the terminal rings at a question, and after a run of more than 10 seconds.
@@ -157,7 +157,7 @@ class Chat:
         self.runner.close()
 
     async def start_servers(self, path: str, resources: AsyncExitStack) -> None:
-        """Start the MCP servers of a file, and report servers that fail to start."""
+        """Start the MCP servers of a file, and say which don't start."""
         self.note("Starting the MCP servers ...")
         servers = await resources.enter_async_context(mcp_servers(path, tool_class=AskingTool))
         self.agent.mcp_servers = servers
@@ -200,7 +200,7 @@ class Chat:
         self.terminal.say(f"({text})", RED)
 
     def owner_of(self, call: ToolCall) -> str:
-        """Return the name of the sub-agent that makes a call; "" for the agent's own calls."""
+        """The name of the sub-agent that makes a call; "" if the agent makes it itself."""
         for state in self.agent.conversation.states.values():
             made = state.call
             if (
@@ -224,20 +224,20 @@ class Chat:
         )
 
     def show(self, event: events.Event) -> None:
-        """Display an event."""
+        """Show an event."""
         self.printer(event)
 
     async def talk(self, prompt: str, typed: str) -> Result | None:
-        """Answer a prompt. A chat in a terminal then answers further input."""
+        """Answer a prompt. In a terminal, the chat then goes on."""
         return await self.reply(prompt, typed)
 
     async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
-        """Answer a prompt, displaying the answer incrementally. None continues an interrupted run.
+        """Answer a prompt, and show the answer piece by piece. None continues an interrupted run.
 
         typed: the part of the prompt that the user typed, whose @paths attach files.
 
-        After a question of the model or an MCP server, the prompt is the answer. Return None if the
-        model failed. Raises OSError if the session can't be saved.
+        If the model or an MCP server has asked a question, the prompt is the answer. Returns None
+        if the model failed. Raises OSError if the session can't be saved.
         """
         question = self.question
         if prompt and question:
@@ -260,7 +260,7 @@ class Chat:
         return result
 
     def report(self, result: Result) -> None:
-        """Display the first open question, or the reason why a run ended before an answer."""
+        """Show the first open question, or why a run ended before it had an answer."""
         self.show_question()
         if result.stop_reason not in ("completed", "done", "needs_answer"):
             self.note(f"Stopped: {STOPPED.get(result.stop_reason, result.stop_reason)}.")
@@ -271,7 +271,7 @@ class Chat:
         return next(filter(self.is_question, self.agent.pending), None)
 
     def show_question(self) -> None:
-        """Display the first open question. The next one follows after the answer."""
+        """Show the first open question. The next one comes after the answer."""
         call = self.question
         if call and call.name != "ask_user":  # a question of the model is displayed as a call
             self.show(events.ToolCallEvent("ask_user", call.parsed or {}, call.id))
@@ -295,7 +295,7 @@ class Chat:
         self.show(events.ToolResultEvent("!", result, "!"))
 
     def partial_answer(self) -> str:
-        """Return the text of an answer that an error interrupted; "" if there's none."""
+        """The text of an answer that an error interrupted; "" if there's none."""
         messages = self.agent.messages
         for message in messages[newest_prompt_index(messages) :]:
             if isinstance(message, AssistantMessage) and message.stop_reason == "interrupted":
@@ -309,7 +309,7 @@ class Chat:
         return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
 
     async def meter(self) -> tuple[str, str]:
-        """Return the used tokens of the context window, in total and estimated by kind."""
+        """How many tokens of the context window are used: in total, and an estimate by kind."""
         context = await self.agent.context()
         start = len(context) - len(self.agent.messages)
         system, messages = message_tokens(context[:start]), message_tokens(context[start:])
@@ -319,7 +319,7 @@ class Chat:
         return f"context {filled:,} of {self.window:,}", parts
 
     def reported_tokens(self) -> int:
-        """Return the tokens of the newest request and its reply, and estimate what follows them.
+        """The tokens of the newest request and its reply, plus an estimate of what follows.
 
         0 if the provider reported none, or a summary has replaced what they counted.
         """
@@ -334,9 +334,9 @@ class Chat:
         return 0
 
     async def use_session(self, name: str | None) -> None:
-        """Close the current session, and continue the session with this name.
+        """Close this session, and continue the one with this name.
 
-        None starts an unsaved conversation.
+        None starts a conversation that isn't saved.
         """
         settings = settings_of(self.agent)
         settings["session"] = name
@@ -346,7 +346,7 @@ class Chat:
         await self.greet()
 
     def take_back(self) -> str:
-        """Remove the newest prompt and all subsequent records, and return the prompt.
+        """Take back the newest prompt and everything after it. Returns the prompt.
 
         The cost stays on the bill. A note lists the files that the agent has changed since the
         prompt. Raises ValueError if there's no prompt.
@@ -365,7 +365,7 @@ class Chat:
         return next(typed(record) for record in log[at:] if is_prompt(record))
 
     def changed_files(self, records: Sequence[Record]) -> list[str]:
-        """Return the paths that successful calls of the records have changed."""
+        """The paths that calls in these records have changed, if they succeeded."""
         paths = list[str]()
         for record in records:
             if isinstance(record, ToolMessage) and not record.is_error:
@@ -392,7 +392,7 @@ class Chat:
             self.terminal.say("\n".join(["Other sessions:", *lines]))
 
     def other_sessions(self, name: str = "") -> list[SessionInfo]:
-        """Return the session with this name, otherwise those whose names start with it."""
+        """The session with this name, or else those whose names begin with it."""
         names = name, f"{stem(self.root)}-{name}"
         others = [info for info in sessions_of(self.root) if info.name != self.agent.session]
         exact = [info for info in others if info.name in names]
@@ -441,5 +441,5 @@ class Chat:
 
 
 def described_call(call: ToolCall) -> str:
-    """Return a call in a line."""
+    """A call, in one line."""
     return f"{call.name} {arguments_of(call.parsed or {})}"

@@ -2,11 +2,11 @@
 
     async with mcp_servers("mcp.json", tool_class=AskingTool) as servers: ...
 
-A server asks only if its configuration contains `elicitation: true`. The question is recorded in
-the log, so that `agent.answer` may follow in another process. Answer with a dict (the fields of the
-form), True (the user opened the URL) or None (declined); `AskingTool` sends the call again, together
-with the answers. A question whose schema or URL is unusable is an error, as are requests for
-anything except an answer of the user.
+A server only asks if its configuration has `elicitation: true`. The question is in the log, so
+`agent.answer` may come from another process. Answer with a dict (the fields of the form), True (the
+user has opened the URL) or None (declined); `AskingTool` then sends the call again with the answers.
+A question whose schema or URL can't be used is an error, and so is a server that wants anything
+else than an answer of the user.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POLL_SECONDS = 0.25  # before a call is sent again because the server requires i
 
 
 class AskingTool(MCPTool):
-    """A tool of a server that may ask the user. A question is the response to a call."""
+    """A tool of a server that may ask the user. The question comes in place of the call's result."""
 
     @staticmethod
     async def elicitation_callback(context: object, params: object) -> Any:
@@ -65,7 +65,7 @@ class AskingTool(MCPTool):
 
 @dataclass
 class Questions:
-    """The questions in a result of a server, and the answers of the user.
+    """The questions in a server's result, and the user's answers.
 
     open: the questions without an answer, by the server's keys. answers: in MCP's format, by key.
     state: returned to the server together with the answers.
@@ -77,7 +77,7 @@ class Questions:
 
     @classmethod
     def read(cls, result: Any, server: str) -> Questions:
-        """Return the questions in a result. Raises ToolError if the user cannot answer them."""
+        """Read the questions in a result. Raises ToolError if the user can't answer them."""
         questions = cls({}, {}, result.request_state)
         requests: dict[str, Any] = result.input_requests or {}
         if len(to_json([requests, result.request_state])) > MAX_QUESTIONS:
@@ -97,7 +97,7 @@ class Questions:
 
 
 def read_question(server: str, request: Any) -> JSON:
-    """Return the question of a server: a text with a form or a URL. Raises ToolError for others."""
+    """Read a server's question: a text with a form or a URL. Raises ToolError for any other."""
     params = request.params
     question = {"server": server, "question": getattr(params, "message", "")}
     form, url = getattr(params, "requested_schema", None), getattr(params, "url", "")
@@ -112,13 +112,13 @@ def read_question(server: str, request: Any) -> JSON:
 
 
 def form_tool(form: JSON) -> Tool:
-    """Return a tool whose arguments are the answers to a form."""
+    """Make a tool whose arguments are the answers to a form."""
     schema = {**form, "type": "object", "additionalProperties": False}
     return Tool("answer", parameters=schema)
 
 
 def write_answer(question: JSON, answer: object) -> JSON:
-    """Return the user's answer in MCP's format. Raises ToolError if it does not fit the form.
+    """Write the user's answer in MCP's format. Raises ToolError if it doesn't fit the form.
 
     The answer to a form is a dict or its JSON text, True for an empty form, or the value of the
     first field. None, False and "decline" refuse an answer.
@@ -138,7 +138,7 @@ def write_answer(question: JSON, answer: object) -> JSON:
 
 
 def question_text(arguments: JSON) -> str:
-    """Return a pending question of a server or of `ask_user` as Markdown.
+    """Write a pending question, of a server or of `ask_user`, as Markdown.
 
     The text of a server is an indented block, in which Markdown has no effect.
     """
@@ -157,12 +157,12 @@ def question_text(arguments: JSON) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return somebody else's text as a block of code, in which Markdown has no effect."""
+    """Quote somebody else's text as a block of code, in which Markdown has no effect."""
     return "\n".join(f"    {line}" for line in safe(text).split("\n"))
 
 
 def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
-    """Return the answers to the questions of an earlier execution of the call, and their state.
+    """The answers to what the call asked when it ran before, and the server's state.
 
     Raises Stop while a question is open.
     """
@@ -181,10 +181,7 @@ def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
 
 
 def await_answer(questions: Questions, overrides: Overrides) -> None:
-    """Suspend the call at the first open question: record the question and raise Stop.
-
-    Return if there is no open question.
-    """
+    """If a question is open, record it and raise Stop, so that the call waits for the answer."""
     if not questions.open:
         return
     if current_agent not in overrides:

@@ -18,7 +18,7 @@ class Remembered(Mark):
 
 
 class Remembering(InstructionFiles):
-    """Adds the instruction files to requests, and records their text at the start of a run."""
+    """Adds the instruction files to requests, and records their text when a run starts."""
 
     def record(self, record: Record) -> None:
         super().record(record)
@@ -28,12 +28,12 @@ class Remembering(InstructionFiles):
 
 
 def memory_files(folder: Path, own: Path, say: Callable[[str], None]) -> list[Path]:
-    """Return the AGENTS.md of the user's `own` directory, of a directory, and of its parents.
+    """Find the AGENTS.md of the user's `own` directory, of a directory, and of its parents.
 
-    The parents extend to the root of the repository, whose file precedes those of subdirectories.
-    CLAUDE.md replaces a missing AGENTS.md. Links are resolved.
+    The parents go up to the root of the repository, whose file comes first. If there's no
+    AGENTS.md, CLAUDE.md takes its place. Links are followed.
 
-    say: receives a line about each file that is left out.
+    say: gets a line about each file that's left out.
     """
     root = next((above for above in [folder, *folder.parents] if (above / ".git").exists()), folder)
     parents = [above for above in folder.parents if above.is_relative_to(root)]
@@ -51,7 +51,7 @@ def memory_files(folder: Path, own: Path, say: Callable[[str], None]) -> list[Pa
 
 
 def readable(path: Path, root: Path) -> Path:
-    """Return a file with links resolved. Raises OSError or ValueError if it can't be used.
+    """Follow the links to a file. Raises OSError or ValueError if it can't be used.
 
     root: the directory that a link must not leave.
     """

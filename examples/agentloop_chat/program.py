@@ -110,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
 def open_conversation(
     options: argparse.Namespace, config: Config, terminal: Terminal, is_chat: bool
 ) -> Chat:
-    """Start or continue a conversation with the configured model, and display where it works."""
+    """Start or continue a conversation with the configured model, and say where it works."""
     here = Path.cwd()
     kind = load_screen() if is_chat else Chat
     names = session_names(options, here, kind.pick)
@@ -145,7 +145,7 @@ def open_conversation(
 
 
 def farewell(conversation: Chat, is_chat: bool) -> str:
-    """Return the cost of a conversation, and the command that continues a chat."""
+    """What a conversation cost, and the command that continues a chat."""
     text = conversation.usage()
     if is_chat and conversation.agent.session:
         text += f". Continue: agentloop --session {conversation.agent.session}"
@@ -177,7 +177,7 @@ def print_steps(terminal: Terminal, event: events.Event) -> None:
 
 
 def load_screen() -> type[Chat]:
-    """Return the class of a chat in a terminal, which requires the extra `chat`."""
+    """Import the class of a chat in a terminal, which needs the extra `chat`."""
     try:
         from .screen import Screen
     except ImportError:
@@ -188,9 +188,9 @@ def load_screen() -> type[Chat]:
 def session_names(
     options: argparse.Namespace, here: Path, pick: Pick | None
 ) -> Sequence[str | None]:
-    """Return the names of the sessions to try, in order; None stands for no name.
+    """The names of the sessions to try, in order; None stands for no name.
 
-    pick: asks the user, or None without a user.
+    pick: asks the user; None if there's nobody to ask.
     """
     if options.session or not (options.resume or vars(options)["continue"]):
         return [options.session]
@@ -204,7 +204,7 @@ def session_names(
 
 
 def tools_of(config: Config, llm: HTTPModel, here: Path) -> list[Tool]:
-    """Return the additional tools of the configuration."""
+    """The tools that the configuration adds."""
     tools = [tool for file in config.tools for tool in load_tools(file)]
     if config.web:
         tools.append(web_fetch(config.web))
@@ -214,7 +214,7 @@ def tools_of(config: Config, llm: HTTPModel, here: Path) -> list[Tool]:
 
 
 def start_unnamed(start: Callable[[str | None], Chat], here: Path, terminal: Terminal) -> Chat:
-    """Start a chat with a new session, or without a session if no file can be written."""
+    """Start a chat with a new session, or with none if no file can be written."""
     try:
         return start_first(free_names(here), start)
     except OSError as error:
@@ -223,9 +223,9 @@ def start_unnamed(start: Callable[[str | None], Chat], here: Path, terminal: Ter
 
 
 def start_first(names: Iterable[str | None], start: Callable[[str | None], Chat]) -> Chat:
-    """Start a conversation with the first session that is not open elsewhere.
+    """Start a conversation with the first session that isn't open elsewhere.
 
-    Raises SessionLocked if all sessions are open elsewhere.
+    Raises SessionLocked if all of them are.
     """
     locked = ""
     for name in names:
@@ -251,26 +251,26 @@ async def with_servers(
 
 
 def exit_status(result: Result | None) -> int:
-    """Return the exit status for the result of a run, which is None if the model failed."""
+    """The exit status for the result of a run, which is None if the model failed."""
     if result is None:
         return 1
     return 0 if result.stop_reason in ("completed", "done") else 3
 
 
 def print_error(error: str) -> None:
-    """Print the error of a model as a line of JSON, unless it is empty."""
+    """Print the error of a model as a line of JSON, unless it's empty."""
     if error:
         print(json.dumps({"type": "Error", "message": error}), flush=True)
 
 
 def print_answer(text: str) -> None:
-    """Print an answer to stdout, unless it is empty."""
+    """Print an answer to stdout, unless it's empty."""
     if text:
         print(safe(text), flush=True)
 
 
 def read_prompt(options: argparse.Namespace) -> tuple[str, str]:
-    """Return the text of the command line, and the prompt: this text with piped input."""
+    """Read the text of the command line, and the prompt: this text, then piped input."""
     texts = [options.prompt or "", " ".join(options.message)]
     typed = "\n\n".join(filter(str.strip, texts))
     if sys.stdin and not sys.stdin.isatty():  # None if the shell has closed stdin

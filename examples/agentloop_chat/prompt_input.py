@@ -26,14 +26,14 @@ LONG = 10  # maximum lines of a paste without a placeholder
 
 
 class Pastes(dict[str, str]):
-    """Pasted texts, by the placeholders that represent them in the prompt before sending.
+    """Pasted texts, by the placeholders that stand for them until the prompt is sent.
 
-    Placeholders replace long pastes, and pastes containing an @path: only paths typed by the user
-    attach files.
+    A placeholder replaces a long paste, and one that contains an @path: only a path that the user
+    has typed attaches a file.
     """
 
     def fold(self, text: str) -> str:
-        """Return a pasted text, or a placeholder for the text."""
+        """Keep a pasted text if it needs a placeholder. Returns the placeholder, or else the text."""
         lines = text.count("\n") + 1
         if lines <= LONG and not NAMED.search(text):
             return text
@@ -42,7 +42,7 @@ class Pastes(dict[str, str]):
         return name
 
     def unfold(self, text: str) -> str:
-        """Replace placeholders by the pasted texts."""
+        """Put the pasted texts in place of their placeholders."""
         if not self:
             return text
         names = "|".join(map(re.escape, self))
@@ -58,14 +58,14 @@ async def with_files(
     confirm: Callable[[str], Awaitable[bool]],
     doubtful: Collection[str] = (),
 ) -> str | list[Part]:
-    """Return the prompt with the files and images that the user specified as @path or @path#20-45.
+    """Attach the files and images that the user has named as @path or @path#20-45 to a prompt.
 
     typed: the part of the prompt that the user typed. Paths in piped or pasted text are ignored.
     root: the working directory, the base of relative paths.
-    say: receives a line about every attached or missing file.
-    confirm: receives the path of a file outside the working directory or in `doubtful`, and returns
-        whether to attach the file.
-    doubtful: names whose files require confirmation.
+    say: gets a line about every file that's attached or missing.
+    confirm: gets the path of a file that's outside the working directory or in `doubtful`, and
+        returns whether to attach it.
+    doubtful: names of files that the user must confirm.
     """
     parts: list[Part] = [TextPart(prompt)]
     for name in NAMED.findall(typed):
@@ -101,7 +101,7 @@ async def with_files(
 
 
 def file_at(root: Path, path: str) -> Path | None:
-    """Return the file at a path with links resolved, or None for a missing file."""
+    """The file that a path leads to, or None if there's none."""
     try:
         file = (root / Path(path).expanduser()).resolve()
         return file if file.is_file() else None
@@ -110,7 +110,7 @@ def file_at(root: Path, path: str) -> Path | None:
 
 
 def text_at(file: Path, path: str) -> TextPart:
-    """Return a text file without the middle if it is long. Raises ValueError for a binary file."""
+    """Read a text file; the middle of a long one is left out. Raises ValueError if it's binary."""
     size = file.stat().st_size
     half = MAX_TEXT // 2
     with file.open("rb") as stream:
@@ -125,7 +125,7 @@ def text_at(file: Path, path: str) -> TextPart:
 
 
 def lines_at(file: Path, path: str, first: int, last: int) -> tuple[TextPart, int]:
-    """Return lines of a text file, and their number of bytes. Raises ValueError if there are none."""
+    """Read lines of a text file, and count their bytes. Raises ValueError if there are none."""
     with file.open("rb") as stream:
         text = b"".join(islice(stream, max(first - 1, 0), last)).decode("utf-8", "replace")
     if not text:
@@ -134,19 +134,19 @@ def lines_at(file: Path, path: str, first: int, last: int) -> tuple[TextPart, in
 
 
 def is_prompt(record: Record | Message) -> TypeGuard[UserMessage]:
-    """Return whether a record is a message from the user instead of the program."""
+    """Whether a record is a message of the user, and not of the program."""
     return isinstance(record, UserMessage) and not record.hidden
 
 
 def typed(message: UserMessage) -> str:
-    """Return the text of a user message without attachments."""
+    """The text of a user message, without its attachments."""
     if isinstance(message.content, str):
         return message.content
     return "".join(part.text for part in message.content[:1] if isinstance(part, TextPart))
 
 
 def image_at(path: Path) -> Part | None:
-    """Return the image in a file, or None for other files. Raises ValueError for large images."""
+    """Read the image in a file; None if it's no image. Raises ValueError if it's too large."""
     kind = guess_type(path.name)[0]
     if kind not in IMAGE_TYPES:
         return None
@@ -156,14 +156,14 @@ def image_at(path: Path) -> Part | None:
 
 
 def is_image(root: Path, path: str) -> bool:
-    """Return whether a text is the path of an image that @"path" can specify."""
+    """Whether a text is the path of an image that you can write as @"path"."""
     return '"' not in path and guess_type(path)[0] in IMAGE_TYPES and bool(file_at(root, path))
 
 
 def named_files(root: Path) -> list[str]:
-    """Return the files below a directory as @paths, nearest first. Skips the directories in SKIPPED.
+    """The files below a directory as @paths, nearest first, except those in SKIPPED.
 
-    Names with quotes or control characters, which @"..." cannot contain, are omitted.
+    A name with a quote or a control character is left out, because @"..." can't contain it.
     """
     names = list[str]()
     folders = [str(root)]

@@ -1,4 +1,4 @@
-"""Rendering of a terminal chat: Markdown, calls with their results, file changes."""
+"""What a chat in a terminal looks like: Markdown, calls with their results, changes of files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PARSER.disable(["html_inline", "html_block", "image", "reference"])
 
 
 class WholeTable(TableElement):
-    """A table whose narrow columns wrap long words, which rich would truncate."""
+    """A table whose narrow columns wrap long words. In rich's own, they'd be cut off."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):
@@ -70,13 +70,13 @@ class RenderedChat(Chat):
 
     text: the Markdown of a reply that isn't complete yet.
     output: what a running command has printed recently, or the recent thinking.
-    drafted: number of characters of the calls that the model is writing.
+    drafted: how many characters the calls have that the model is writing.
     calls: a line for each running call, and the file that it changes with the text before the
         change, by call id.
     previewed: ids of the calls whose changes a question has shown.
     ended: ids of the background commands whose end was told.
     folded: texts of which only a part was shown, with titles.
-    mode: a key of MODES, or "" until the user selects a mode.
+    mode: a key of MODES, or "" until the user chooses one.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -101,7 +101,7 @@ class RenderedChat(Chat):
         self.agent.approval_mode, self.agent.approval_rules = approval_mode, rules
 
     def show(self, event: events.Event) -> None:
-        """Display an event."""
+        """Show an event."""
         match event:
             case events.ThinkingDeltaEvent():
                 self.append_output(event.content)
@@ -116,7 +116,7 @@ class RenderedChat(Chat):
                 self.show_reply(event)
 
     def show_reply(self, event: events.Event) -> None:
-        """Display text, a complete call, or a result."""
+        """Show a text, a complete call, or a result."""
         match event:
             case events.TextDeltaEvent():
                 self.text += event.content
@@ -141,7 +141,7 @@ class RenderedChat(Chat):
                 pass
 
     def begin_call(self, call: events.ToolCallEvent) -> None:
-        """Add a call to the running calls, with the file that the call changes."""
+        """Add a call to those that are running, with the file that it changes."""
         what, file = arguments_of(call.args), None
         if call.tool in EDITS:
             what = str(call.args.get("path"))
@@ -151,7 +151,7 @@ class RenderedChat(Chat):
         self.calls[call.tool_call_id] = f"{call.tool} {what}", file, before
 
     def show_result(self, result: events.ToolResultEvent) -> None:
-        """Display a call with its result, or with the changes of its file."""
+        """Show a call with its result, or with the changes of its file."""
         line, file, before = self.calls.pop(result.tool_call_id, (result.tool, None, ""))
         self.terminal.line(f"* {line}", RED if result.is_error else CYAN)
         if file and not result.is_error:
@@ -160,7 +160,7 @@ class RenderedChat(Chat):
             self.fold(result.result, line)
 
     def show_question(self) -> None:
-        """Display the first open question, with the call of an MCP server that asks it."""
+        """Show the first open question; if an MCP server asks it, with its call."""
         for pending in self.agent.pending:
             self.calls.pop(pending.id, None)  # not interrupted
         if not (call := self.question):
@@ -171,7 +171,7 @@ class RenderedChat(Chat):
         self.markdown(question_text(call.parsed or {}))
 
     def running(self) -> list[str]:
-        """Return lines for running calls, recent output, and background commands."""
+        """Lines about calls that run, their recent output, and background commands."""
         lines = [f"* {line}" for line, *_ in self.calls.values()]
         room = self.terminal.width - 2
         lines += [f"  {line[-room:]}" for line in self.shown_output.splitlines()[-3:]]
@@ -201,7 +201,7 @@ class RenderedChat(Chat):
         return safe(as_displayed(self.output))
 
     def show_incomplete(self) -> None:
-        """Display incomplete text, calls and output."""
+        """Show text, calls and output that aren't complete yet."""
         self.markdown(self.text)
         for line, *_ in self.calls.values():
             self.terminal.line(f"* {line}  (interrupted)", RED)
@@ -213,7 +213,7 @@ class RenderedChat(Chat):
         self.text = self.output = ""
 
     def rendered(self, text: str) -> str:
-        """Return Markdown as rendered for this terminal; the source for a screen reader."""
+        """Render Markdown for this terminal; a screen reader gets the source."""
         if is_dumb_terminal():
             return safe(text).strip("\n")
         with self.console.capture() as capture:
@@ -227,7 +227,7 @@ class RenderedChat(Chat):
             print(f"\n{self.rendered(text)}")
 
     def fold(self, text: str, title: str) -> None:
-        """Print a short result completely, and the beginning and the end of a long result."""
+        """Print all of a short result, or the beginning and the end of a long one."""
         lines = lines_of(text.strip("\n"))
         longest = max(map(len, lines), default=0)
         if len(lines) > FOLDED or longest > self.terminal.width - 3:
@@ -238,7 +238,7 @@ class RenderedChat(Chat):
             self.terminal.line(f"  {line}", DIM)
 
     def fold_lines(self, text: Text, title: str) -> Text:
-        """Return a text without its middle if it's higher than the screen."""
+        """Leave out the middle of a text that's higher than the screen."""
         half = max(self.console.height - 10, FOLDED) // 2
         lines = self.wrap(text)
         if len(lines) <= 2 * half:
@@ -248,7 +248,7 @@ class RenderedChat(Chat):
         return Text("\n").join([*lines[:half], more, *lines[-half:]])
 
     def wrap(self, text: Text) -> Lines:
-        """Return the lines of a text in a box."""
+        """The lines of a text in a box."""
         return text.wrap(self.console, self.console.width - BOX_WIDTH, overflow="fold")
 
     def unfold(self, _: object) -> None:
@@ -262,7 +262,7 @@ class RenderedChat(Chat):
             run_in_terminal(lambda: pager(safe(text)), in_executor=True)
 
     def diff(self, before: str, after: str) -> Text:
-        """Return the differences of two texts, with the line numbers of the second text."""
+        """The differences of two texts, with the line numbers of the second one."""
         width = self.console.width - BOX_WIDTH - len(GUTTER)
         number, diff = 0, Text()
         lines = unified_diff(lines_of(before), lines_of(after), n=2, lineterm="")
@@ -281,7 +281,7 @@ class RenderedChat(Chat):
         return diff
 
     def preview(self, tool: str, args: JSON) -> Text:
-        """Return the changes that a write or an edit with validated arguments will make."""
+        """What a write or an edit with these validated arguments will change."""
         before = after = text_of(self.root / args["path"])
         if tool == "write":
             after = args["content"]
@@ -291,7 +291,7 @@ class RenderedChat(Chat):
         return self.diff(before, after)
 
     def draw_question(self, call: ToolCall, owner: str) -> None:
-        """Display a call that requires approval. The calls of a sub-agent name their `owner`."""
+        """Show a call that needs approval. If it's a sub-agent's, `owner` is its name."""
         args, name = call.parsed or {}, call.name
         if owner:
             shown, title = Text(exact(all_of(args))), f"{name} of {owner}"
@@ -307,7 +307,7 @@ class RenderedChat(Chat):
         self.box(self.fold_lines(shown, title), title, self.place_in_turn(call))
 
     def place_in_turn(self, call: ToolCall) -> str:
-        """Return the position of a call among the calls of its turn; "" for the only call."""
+        """Where a call comes among those of its turn; "" if it's the only one."""
         ids = [state.call.id for state in self.agent.conversation.open_calls]
         if call.id not in ids or len(ids) == 1:
             return ""
@@ -323,12 +323,12 @@ class RenderedChat(Chat):
 
 
 def all_of(args: JSON) -> str:
-    """Return arguments as lines."""
+    """Arguments, one per line."""
     return "\n".join(f"{key}: {args[key]}" for key in args)
 
 
 def text_of(file: Path) -> str:
-    """Return the text of a file, or "" if there's none."""
+    """The text of a file, or "" if there's none."""
     return file.read_text("utf-8", "replace") if file.is_file() else ""
 
 
@@ -338,7 +338,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """Split Markdown into complete blocks and the incomplete last block."""
+    """Split Markdown into blocks that are complete, and the last one, which isn't."""
     end, in_code = 0, False
     for match in re.finditer(r"```|\n\n(?=\S)", text):
         if match[0] == "```":
@@ -349,9 +349,9 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 def last_lines(text: str, count: int) -> str:
-    """Return the last lines of Markdown, preceded by the opening line of a truncated code block.
+    """Cut Markdown down to its last lines. If they begin inside a code block, its first line stays.
 
-    Rendering the complete text would take longer for every additional line.
+    To render the whole text would take longer with every line.
     """
     text, omitted = text[-LIVE_WIDTH * count :], text[: -LIVE_WIDTH * count]
     lines = text.split("\n")

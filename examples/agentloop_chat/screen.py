@@ -81,7 +81,7 @@ class Screen(RenderedChat):
     """An interactive chat.
 
     work: the task of the current input.
-    queue: subsequent inputs.
+    queue: the inputs after it.
     asking: a future for the answer to an approval request.
     """
 
@@ -131,7 +131,7 @@ class Screen(RenderedChat):
         self.app.renderer = RowRenderer(self.app)
 
     async def talk(self, prompt: str, typed: str) -> None:
-        """Answer the first message, unless empty, and further input until the user exits."""
+        """Answer the first message, unless it's empty, and then all input until the user exits."""
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
         await self.greet()
         with patch_stdout(raw=True):
@@ -160,7 +160,7 @@ class Screen(RenderedChat):
             self.enter()
 
     async def tick(self) -> None:
-        """Update the live area, with pauses proportional to the duration of a redraw."""
+        """Redraw the live area, again and again. The slower that is, the longer the pause."""
         rendered: object = None
         while True:
             self.report_ended()
@@ -172,12 +172,12 @@ class Screen(RenderedChat):
             await asyncio.sleep(min(max(REDRAW_PAUSE * self.render_seconds, MIN_PAUSE), MAX_PAUSE))
 
     def below(self) -> StyleAndTextTuples:
-        """Return the live area in few fragments. ANSI creates a fragment per character."""
+        """The live area, in few fragments. ANSI would make one per character."""
         runs = groupby(to_formatted_text(ANSI(self.live_area())), itemgetter(0))
         return [(style, fragment_list_to_text([*run])) for style, run in runs]
 
     def live_area(self) -> str:
-        """Render the live area: incomplete text, running calls, queue, status line."""
+        """Draw the live area: incomplete text, calls that run, the queue, the status line."""
         began = monotonic()
         lines = self.running()
         if self.asking and self.buffer.text and not self.is_answering:
@@ -195,7 +195,7 @@ class Screen(RenderedChat):
         return "\n".join(lines)
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str | Review:
-        """Display a complete call and ask for approval, after other questions.
+        """Show a complete call and ask for approval, after any other questions.
 
         Returns True or False, the reason of a denial, or a review with arguments or a result.
         """
@@ -230,7 +230,7 @@ class Screen(RenderedChat):
             return False if word in NO else answer
 
     def as_executed(self, call: ToolCall) -> ToolCall:
-        """Return a call with the validated arguments that the tool will receive."""
+        """The call with its validated arguments, as the tool will get them."""
         tool = self.agent.tool(call)
         arguments = plain_arguments(tool.validate(call.arguments))
         text = to_json(arguments, inf_nan_mode="strings", fallback=str).decode()
@@ -261,7 +261,7 @@ class Screen(RenderedChat):
         return word_of(answer) in YES
 
     async def answer_to(self, label: str, words: Sequence[str], help: str) -> str:
-        """Return the user's answer to a question: one of the words, or several words.
+        """Get the user's answer to a question: one of the words, or a sentence.
 
         Text is an answer if you typed its first key on an empty prompt, at least GRACE seconds after
         the label appeared. Other text is the draft of a message, which Enter sends or queues.
@@ -278,7 +278,7 @@ class Screen(RenderedChat):
         return answer
 
     async def next_answer(self, label: str) -> str:
-        """Return the next text that the user sends as an answer. The prompt shows the label."""
+        """Wait for the next text that the user sends as an answer. The prompt shows the label."""
         self.label = label
         if is_dumb_terminal():
             self.note(label)
@@ -303,7 +303,7 @@ class Screen(RenderedChat):
 
     @property
     def prompt(self) -> str:
-        """Return the label before the cursor, in several lines on a narrow terminal."""
+        """The label before the cursor, on several lines if the terminal is narrow."""
         if is_dumb_terminal():  # the prompt is printed once, before the work of its input
             return "" if self.work else "> "
         if not self.is_answering:
@@ -313,7 +313,7 @@ class Screen(RenderedChat):
     # ---- typing
 
     def keys(self) -> KeyBindings:
-        """Return the key bindings."""
+        """The key bindings."""
         keys = KeyBindings()
         keys.add("enter", filter=~is_searching)(self.enter)
         keys.add("escape", filter=Condition(lambda: bool(self.work)), eager=True)(self.escape)
@@ -329,7 +329,7 @@ class Screen(RenderedChat):
         return keys
 
     def begin_text(self, _: object = None) -> None:
-        """Record the time of the first key of a text in the prompt."""
+        """Remember when the first key of a text in the prompt was pressed."""
         arrived = self.app.key_processor.input_queue
         self.is_sent_at_once = any(press.key == Keys.Enter for press in arrived)
         if not self.buffer.text:
@@ -343,7 +343,7 @@ class Screen(RenderedChat):
         self.begin_text()
 
     def enter(self, _: object = None) -> None:
-        """Process the typed text."""
+        """Do what the typed text says."""
         text = self.buffer.text.strip()
         if self.is_pasting():
             self.buffer.insert_text("\n" + self.pastes.fold(self.arrived_text()))
@@ -381,9 +381,9 @@ class Screen(RenderedChat):
         return len(keys) > (0 if self.is_pasted else TYPED_AHEAD)
 
     def arrived_text(self) -> str:
-        """Return the text of the keys that have arrived, up to a report of the terminal.
+        """Take the text of the keys that have arrived, up to a report of the terminal.
 
-        Processing each key separately would take longer for every additional line.
+        One key at a time would take longer with every line.
         """
         keys, stdin = self.app.key_processor.input_queue, self.session.input
         while select([stdin.fileno()], [], [], PASTE_GAP)[0] and (new := stdin.read_keys()):
@@ -394,12 +394,12 @@ class Screen(RenderedChat):
         return text.replace("\r", "\n")
 
     def take_next(self) -> None:
-        """Start the first entry of the queue unless other work is in progress."""
+        """Start the first entry of the queue, unless something is running."""
         while self.queue and not self.work:
             self.submit(self.queue.pop(0))
 
     def escape(self, _: object) -> None:
-        """Remove the last entry of the queue, or stop the current work if the queue is empty."""
+        """Remove the last entry of the queue; if it's empty, stop what's running."""
         if self.queue:
             self.queue.pop()
         else:
@@ -415,7 +415,7 @@ class Screen(RenderedChat):
             self.note("Not moved: no command is running, or 16 commands are in the background.")
 
     def stop(self, _: object = None) -> None:
-        """Stop the current work and clear the queue. If there's no work, clear the prompt, or exit."""
+        """Stop what's running and clear the queue. If nothing is, clear the prompt, or exit."""
         self.queue.clear()
         if self.agent.running:
             self.agent.interrupt()
@@ -430,12 +430,12 @@ class Screen(RenderedChat):
             self.note("Press Ctrl-C again to exit.")
 
     def leave(self) -> None:
-        """End the chat, which stops the current work."""
+        """End the chat, and stop what's running."""
         self.queue.clear()
         self.prompting.cancel()
 
     async def open_editor(self, _: object) -> None:
-        """Edit the message in an editor. Paths may be pasted there, so they require confirmation."""
+        """Edit the message in an editor. A path may be pasted there, so the user must confirm it."""
         typed = NAMED.findall(self.buffer.text)
         await self.buffer.open_in_editor()
         self.doubtful.update({*NAMED.findall(self.buffer.text)} - {*typed})
@@ -451,7 +451,7 @@ class Screen(RenderedChat):
             self.buffer.insert_text(self.pastes.fold(text))
 
     def words(self) -> list[str]:
-        """Return the words for Tab completion."""
+        """The words that Tab completes."""
         typed = self.buffer.text
         if typed.startswith("/resume "):
             return [session.name for session in sessions_of(self.root)]
@@ -460,7 +460,7 @@ class Screen(RenderedChat):
         return named_files(self.root)
 
     def submit(self, text: str) -> None:
-        """Start processing a message or a command."""
+        """Start what a message or a command asks for."""
         self.echo(text)
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
@@ -473,7 +473,7 @@ class Screen(RenderedChat):
             self.begin(self.reply(text, typed))
 
     async def execute(self, name: str, rest: str) -> None:
-        """Execute a slash command. The rest of the line is its argument."""
+        """Run a slash command. The rest of the line is its argument."""
         command = self.commands.get(name)
         if not command:
             near = [
@@ -494,7 +494,7 @@ class Screen(RenderedChat):
         self.work = asyncio.ensure_future(self.finish(work))
 
     async def finish(self, work: Awaitable[object]) -> None:
-        """Wait for the current work, then start the next entry of the queue."""
+        """Wait until this work ends, then start the next entry of the queue."""
         try:
             await work
         except asyncio.CancelledError:
@@ -559,5 +559,5 @@ class Screen(RenderedChat):
 
 
 def word_of(answer: str) -> str:
-    """Return an answer in lower case, without final punctuation."""
+    """Reduce an answer to a word: in lower case, without the full stop."""
     return answer.lower().rstrip(".!")

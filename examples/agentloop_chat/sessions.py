@@ -1,4 +1,4 @@
-"""The sessions of a directory, and their descriptions in lists."""
+"""The sessions of a directory, and how lists describe them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def is_cut_off(agent: Agent) -> bool:
 
 
 def stem(folder: Path) -> str:
-    """Return the prefix of a directory's session names: the name, and a hash of the path."""
+    """What the names of a directory's sessions begin with: its name, and a hash of its path."""
     name = re.sub("[^A-Za-z0-9]+", "-", folder.name)[:20].strip("-") or "folder"
     return f"{name}-{sha256(str(folder).encode()).hexdigest()[:6]}"
 
 
 def free_names(folder: Path) -> Iterator[str]:
-    """Yield unused names for sessions of the directory."""
+    """Yield names that no session of the directory has."""
     for number in count(1):
         name = f"{stem(folder)}-{number}"
         if not session_path(name).exists():
@@ -33,15 +33,15 @@ def free_names(folder: Path) -> Iterator[str]:
 
 
 def sessions_of(folder: Path) -> list[SessionInfo]:
-    """Return the sessions of a directory that contain messages, newest first."""
+    """The sessions of a directory that have messages, newest first."""
     return [each for each in list_sessions(names=f"{stem(folder)}-*") if each.title]
 
 
 def described(session: SessionInfo) -> str:
-    """Describe a session in a line with its newest prompt and its first prompt.
+    """Describe a session in a line, with its newest prompt and its first one.
 
-    The newest prompt distinguishes a fork from the original session, and precedes the first prompt
-    because narrow terminals truncate the line.
+    The newest prompt tells a fork from the session it was forked from. It comes first, because a
+    narrow terminal cuts the line off.
     """
     when = datetime.fromtimestamp(session.modified)
     title = session.title

@@ -80,11 +80,11 @@ BEFORE_PROGRAM = re.compile(
 
 
 class Always(NamedTuple):
-    """A standing approval: the description for the user, the tools, and the commands of bash.
+    """A standing approval: what the user reads about it, the tools, and the commands of bash.
 
     command: None for any arguments; "git log *" for an entry of the tables; otherwise the exact
         command.
-    tool: the tool that the user saw; a changed definition requires another approval.
+    tool: the tool that the user saw. If its definition changes, the user is asked again.
     """
 
     text: str
@@ -95,10 +95,10 @@ class Always(NamedTuple):
     def covers(
         self, call: ToolCall, tool: Tool | None = None, folder: Path = Path(), root: Path = Path()
     ) -> bool:
-        """Return whether this approval applies to a call of a tool.
+        """Whether this approval covers a call of a tool.
 
-        folder: the working directory of the shell. A prefix does not apply to a command that may
-            read a file outside of `root` through a symbolic link.
+        folder: the working directory of the shell. A prefix doesn't cover a command that may read
+            a file outside of `root` through a symbolic link.
         """
         if call.name not in self.tools:
             return False
@@ -115,10 +115,10 @@ class Always(NamedTuple):
 
 
 def always_for(call: ToolCall, tool: Tool | None = None) -> Always:
-    """Return the standing approval to offer for a call.
+    """The standing approval to offer for a call.
 
-    For a read-only program, the approval covers any arguments ("cat *"); for a command in the table
-    `OPTIONS`, the harmless options ("git log *"); for other commands, only the exact command.
+    If the program only reads, it covers any arguments ("cat *"); if the command is in the table
+    `OPTIONS`, it covers the harmless options ("git log *"); if not, exactly this command.
     """
     if call.name in EDITS:
         return Always("each edit", EDITS)
@@ -130,7 +130,7 @@ def always_for(call: ToolCall, tool: Tool | None = None) -> Always:
 
 
 def prefix_of(command: str) -> str:
-    """Return a prefix with "*" that covers a command safely, or "" without such a prefix."""
+    """A prefix with "*" that covers a command safely, or "" if there's none."""
     if not ONE_COMMAND.fullmatch(command):
         return ""
     try:
@@ -164,7 +164,7 @@ def reads_through_link(command: str, folder: Path, root: Path) -> bool:
 
 
 def are_harmless(entry: str, words: Sequence[str]) -> bool:
-    """Return whether `OPTIONS` permits the arguments of a command."""
+    """Whether `OPTIONS` allows the arguments of a command."""
     options = OPTIONS[entry].split()
     for word in words:
         if not word.startswith("-"):
@@ -177,7 +177,7 @@ def are_harmless(entry: str, words: Sequence[str]) -> bool:
 
 
 def for_each_command(rule: Rule) -> Rule:
-    """Let a "deny" or "ask" rule {"command": "rm *"} apply to all commands of a line.
+    """Let a "deny" or "ask" rule {"command": "rm *"} hold for every command of a line.
 
     The rule then also matches ` rm x`, `rm`, `ls; rm x`, `sudo /bin/rm x`.
     """

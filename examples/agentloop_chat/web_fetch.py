@@ -2,11 +2,11 @@
 
     agent = Agent(llm=..., tools=[web_fetch(["docs.python.org"])])
 
-The model chooses among the listed hosts. Redirects are not followed, cookies are not stored, and
-proxies are not used. A host name is resolved once, and the request is sent to the validated
-address. Private addresses are rejected, unless the host itself is a private address, or a name of a
+The model chooses among the hosts that you list. The tool follows no redirects, stores no cookies,
+and uses no proxies. A host name is resolved once, and the request goes to the address that was
+checked. A private address is refused, unless the host is a private address itself, or a name of a
 private network ("localhost", "crm", "crm.internal"). The recipe
-examples/recipes/tools_from_a_config.py defines HTTP requests as tools in a JSON configuration.
+examples/recipes/tools_from_a_config.py makes tools of HTTP requests in a JSON file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CHARSETS = re.compile(
 
 
 def web_fetch(allow: Sequence[str]) -> Tool:
-    """Return a tool that fetches pages of the hosts: ["docs.python.org", "localhost:8000"]."""
+    """Make a tool that reads pages of these hosts: ["docs.python.org", "localhost:8000"]."""
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
 
     @tool(
@@ -64,10 +64,10 @@ def web_fetch(allow: Sequence[str]) -> Tool:
 
 
 async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
-    """Send a request. Return the status and the body as text, with secrets hidden.
+    """Send a request. Returns the status and the body as text, in which secrets are hidden.
 
-    Raises ToolError with the same text for an error status, or with the reason for a missing
-    response. Redirects are not followed. Only the `timeout` of the tool limits the duration.
+    Raises ToolError: with the same text if the status is an error, or with the reason if there's no
+    response. Redirects aren't followed. It takes as long as the tool's `timeout` allows.
     """
     host = request.url.raw_host.decode()
     try:
@@ -83,9 +83,9 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
 
 
 async def use_checked_address(request: httpx.Request, host: str) -> None:
-    """Resolve a host, validate its addresses, and direct the request to the first address.
+    """Resolve a host, check its addresses, and send the request to the first one.
 
-    The name must not be resolved again, because the second result could differ.
+    The name must not be resolved again, because the second answer could be another.
     """
     resolved = await call_function(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
     addresses = [str(sockaddr[0]) for *_, sockaddr in resolved]
@@ -98,9 +98,9 @@ async def use_checked_address(request: httpx.Request, host: str) -> None:
 
 
 async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
-    """Send a request over a separate connection. Return the response and its body.
+    """Send a request over a connection of its own. Returns the response and its body.
 
-    Stops reading the body shortly after MAX_BYTES.
+    It stops reading the body soon after MAX_BYTES.
     """
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("User-Agent", "agentloop")
@@ -116,7 +116,7 @@ async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
 
 
 def describe(response: httpx.Response, body: bytes) -> str:
-    """Return the status and the body as text: a web page without markup, the size of an image."""
+    """Describe a response: its status, and its body as text. Of an image, it's the size."""
     headers = response.headers
     kind = headers.get("content-encoding") or headers.get("content-type", "text")
     text = body[:MAX_BYTES].decode(charset_of(response), "replace")
@@ -131,13 +131,13 @@ def describe(response: httpx.Response, body: bytes) -> str:
 
 
 def charset_of(response: httpx.Response) -> str:
-    """Return the encoding of a response if it matches CHARSETS, otherwise "utf-8"."""
+    """The encoding of a response if it's one of CHARSETS, or else "utf-8"."""
     name = codecs.lookup(response.encoding or "utf-8").name
     return name if CHARSETS.fullmatch(name) else "utf-8"
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is publicly reachable."""
+    """Whether anybody can reach an IP address."""
     ip = ip_address(address)
     if any(ip in ip_network(net) for net in NOT_PUBLIC.split()):
         return False
@@ -145,7 +145,7 @@ def is_public(address: str) -> bool:
 
 
 def text_of_page(page: str) -> str:
-    """Return the text of a web page without markup, one paragraph per line."""
+    """The text of a web page, one paragraph per line."""
     # An unclosed element extends to the end of the page, so that matching takes linear time.
     page = re.sub(r"(?is)<(script|style|svg)\b.*?(</\1\s*>|\Z)|<!--.*?(-->|\Z)", "", page)
     page = re.sub(r"(?i)</?(?:a|b|code|em|i|span|strong)\b[^<>]*>", "", page)

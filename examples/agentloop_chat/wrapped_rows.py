@@ -1,4 +1,4 @@
-"""Erasing of the prompt and the live area after a terminal became narrower and wrapped their rows."""
+"""Erases the prompt and the live area if a terminal got narrower and has wrapped their rows."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ RESIZE_PAUSE = 0.3  # seconds without a change that end a series of resizes; tmu
 class RowRenderer(Renderer):
     """A renderer that erases wrapped rows, and never switches off the marks around pastes.
 
-    prompt_toolkit switches the marks off during every print, which would split pastes into lines.
+    prompt_toolkit switches the marks off whenever it prints, which would split pastes into lines.
     """
 
     def __init__(self, app: Application[str]) -> None:
@@ -33,7 +33,7 @@ class RowRenderer(Renderer):
         self.output.flush()
 
     def erase(self, leave_alternate_screen: bool = True) -> None:
-        """Erase each row separately: tmux preserves rows if all of them are erased at once."""
+        """Erase row by row: if all go at once, tmux keeps them."""
         drawn, output = self.last_rendered_screen, self.output
         if drawn and not any(map(os.environ.get, TRUNCATING)):
             # the terminal would process the next change before the output for the current width
