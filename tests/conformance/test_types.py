@@ -14,8 +14,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
-from tests.doubles.openai_double import Reply
-from tests.doubles.wires import CONVERSATIONS, RESPONSES, TOOLS, WIRES, hold
+from agentloop import Agent
+from agentloop.messages import SystemMessage
+from agentloop.toolkits.search import ToolSearch
+from tests.doubles.openai_double import Reply, calls
+from tests.doubles.wires import ANTHROPIC, CONVERSATIONS, RESPONSES, TOOLS, WIRES, hold
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -170,6 +173,29 @@ async def test_the_check_detects_invalid_requests(wire):
         (spoiled[name][at] if at >= 0 else spoiled)["zzz"] = 1
         with pytest.raises((ValidationError, KeyError)):
             CHECKS[wire.name](spoiled)
+
+
+class Searcher(ToolSearch, Agent): ...
+
+
+@pytest.mark.parametrize(
+    ("wire", "model"),
+    [
+        *((wire, wire.model_name) for wire in WIRES),
+        (ANTHROPIC, "claude-opus-5-5"),
+        (RESPONSES, "gpt-5.6"),
+    ],
+    ids=lambda each: getattr(each, "name", each),
+)
+async def test_found_tools_and_later_instructions_match_the_types_of_the_vendor(wire, model):
+    script = [calls(("search_tools", {"query": "add"}, "c1")), "ok", "bye"]
+    async with wire.double(script) as server:
+        agent = Searcher(llm=wire.model(server, model=model), searchable_tools=TOOLS)
+        await agent.query("Add.")
+        agent.add(SystemMessage("Be brief."))
+        await agent.query("Bye.")
+    for body in server.requests:
+        CHECKS[wire.name](body)
 
 
 # ---- replies
