@@ -6,6 +6,7 @@ Copy with: the core, common/nested.py, common/records.py, common/review.py, comm
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from ..content import to_result
@@ -23,7 +24,8 @@ class Answered(CallEntry):
     result: ToolMessage
 
     def apply_to(self, state: CallState) -> None:
-        state.awaits, state.status, state.decided = None, "answered", self.result
+        state.awaits, state.status = None, "answered"
+        state.decided = replace(self.result, tool_call_id=state.call.id)  # a sub-agent has its own
 
 
 class Decides(Loop):

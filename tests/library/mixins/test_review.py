@@ -25,6 +25,7 @@ from agentloop import (
 from agentloop.common.review import DENIED, Decision
 from agentloop.depends import current_agent
 from agentloop.events import SubAgentEvent
+from agentloop.messages import ImagePart, TextPart
 from agentloop.mixins.approval import Approval, Deferred, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
@@ -294,11 +295,14 @@ def innermost(event):
 def told(events, name="pay"):
     """Return what the events tell of the calls of a tool, without ids."""
     about = list[tuple[str, object]]()
+    ids = set()
     for event in map(innermost, events):
         if isinstance(event, ToolCallEvent) and event.tool == name:
             about.append(("call", event.args))
+            ids.add(event.tool_call_id)
         elif isinstance(event, ToolResultEvent) and event.tool == name:
             about.append(("result", event.result))
+            assert event.tool_call_id in ids, "a result follows its call"
     return about
 
 
@@ -326,6 +330,27 @@ async def test_the_run_after_a_decision_tells_of_the_call_then_of_its_result_onc
     assert told(heard) == told(streamed)
     async with agent.query_stream("And now?") as stream:
         assert told([event async for event in stream]) == []
+
+
+@DEPTHS
+@pytest.mark.parametrize(
+    "content", ["yes", [TextPart("see"), ImagePart(url="https://x.test/a.png")]]
+)
+async def test_the_run_after_an_answer_tells_of_the_call_then_of_its_result_once(depth, content):
+    @tool(name="pay", external=True)
+    def sign() -> None:
+        """Sign."""
+
+    bank = Bank(depth)
+    bank.tool = sign
+    agent = bank.agent(cls=Agent, llm=replaying(call("pay"), last))
+    [waiting] = (await agent.run("go")).pending
+    agent.answer(waiting.id, content)
+    async with agent.query_stream() as stream:
+        streamed = [event async for event in stream]
+    [first, second] = told(streamed)
+    assert first == ("call", {})
+    assert second[1].startswith("yes" if content == "yes" else "see")
 
 
 async def test_a_run_that_has_to_stop_again_tells_what_was_decided_so_far():
