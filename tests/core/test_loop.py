@@ -321,11 +321,11 @@ class TestLoop:
         agent, llm = self.make(slow)
         first = asyncio.create_task(agent.query("a"))
         await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(gate.set)  # too late: it's refused at once
         with pytest.raises(AgentBusy, match="running a query"):
             await agent.query("b")
         with pytest.raises(AgentBusy):
             agent.refuse_if_busy()
-        gate.set()
         assert await first == "ok"
         assert [shown(r) for r in llm.requests] == [["a"]]
 
