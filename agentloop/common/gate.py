@@ -37,7 +37,7 @@ from ..loop import Loop
 from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
 from ..waiting import logger, was_cancelled
 from .decides import Decides
-from .review import BY_RULE, Decision, awaits_start, denied
+from .review import Decision, awaits_start, denied
 
 CHANGED = "The call was changed after it had been judged."
 FAILED = "An approval check failed."
@@ -123,7 +123,7 @@ class Gate(Decides):
         for judgment in judged:  # a rule may allow a call for which a gate has asked
             state = self.conversation.state_of(judgment.call)
             if judgment.verdict == Verdict.ALLOW and awaits_start(state):
-                self.record(Decision(judgment.call.id, True, judgment.reason, BY_RULE))
+                self.record(Decision(judgment.call.id, True, judgment.reason, by_rule=True))
         return await super().call_tools([judgment.call for judgment in judged])
 
     async def _judged(self, call: ToolCall) -> Judgment:

@@ -41,7 +41,6 @@ from .subagents import find_tool_of
 
 DENIED = "Denied: this call was not allowed and did not run."
 EDITED = "A reviewer changed the arguments of this call to {}. The result:"
-BY_RULE = "rule"  # a rule allows a call that awaited approval
 
 
 class NeedsApproval(Asks):
@@ -59,7 +58,7 @@ def is_approved(
 ) -> bool:
     """Whether a person has allowed this call: a dependency for tools that ask."""
     decision = agent.conversation.state_of(call).newest(Decision)
-    return decision is not None and decision.allowed and decision.by != BY_RULE
+    return decision is not None and decision.allowed and not decision.by_rule
 
 
 class Review(NamedTuple):
@@ -113,6 +112,7 @@ class Decision(CallEntry):
     reason: why; the call's result if `is_response`.
     arguments: JSON text that replaces the arguments of an allowed call; "" keeps them.
     is_response: the reviewer answered in place of the tool, which doesn't run.
+    by_rule: nobody decided, but a rule now allows the call.
     """
 
     allowed: bool
@@ -120,6 +120,7 @@ class Decision(CallEntry):
     by: str = ""
     arguments: str = ""
     is_response: bool = False
+    by_rule: bool = False
 
     def apply_to(self, state: CallState) -> None:
         state.awaits = state.decided = None

@@ -383,6 +383,16 @@ async def test_a_nested_call_that_is_denied_is_told_of_if_its_caller_runs_again(
     assert not bank.paid
 
 
+@DEPTHS
+async def test_a_reviewer_may_have_any_name(depth):
+    bank = Bank(depth, asks_itself=True)
+    agent = bank.agent()
+    [waiting] = (await agent.run("go")).pending
+    agent.decide(waiting.id, "allow", by="rule")
+    assert (await agent.run()).stop_reason == "completed"
+    assert bank.paid == {(500, "anna"): 1}
+
+
 async def test_the_log_names_the_reviewer_and_holds_the_edit():
     bank = Bank()
     agent = bank.agent()
