@@ -337,7 +337,7 @@ class Workspace:
 
 def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[str]:
     """Yield the files below `start` whose names match `glob`, or their lines that match."""
-    wanted = re.compile(_glob_pattern(glob))
+    wanted = re.compile(_glob_pattern(glob), re.DOTALL)  # a folder's name may contain line ends
     regex = re.compile(pattern)
     for path in _files_below(start, skipped):
         if pattern:

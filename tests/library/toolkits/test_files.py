@@ -347,6 +347,12 @@ class TestWorkspace:
         assert [line[:2] for line in found.splitlines()] == ["a\\", "b."]
         assert len((await ws.glob("*")).splitlines()) == 2
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="names can't contain line ends")
+    async def test_a_folder_with_a_line_end_in_its_name_is_searched(self, ws):
+        put(ws, "in\nside/a.py", "needle\n")
+        assert await ws.grep("needle") == r"in\nside/a.py:1:needle"
+        assert await ws.glob("**/*.py") == r"in\nside/a.py"
+
     async def test_long_lines_and_many_lines_are_truncated(self, ws, monkeypatch):
         monkeypatch.setattr(files, "MAX_FOUND", 2)
         put(ws, "a", "word" + "x" * 5_000_000 + "\n" + "word\n" * 100_000)
