@@ -186,12 +186,13 @@ class ToolSearch(Loop):
         matches: Sequence[Tool] = [tool for tool in self.searchable_tools if tool.name in names]
         if not matches:
             matches = await call_function(self.tool_search, query, self.searchable_tools)
-        deferred = {tool.name for tool in self.toolset() if tool.deferred}  # not another's names
-        found = [match for match in matches if match.name in deferred]
+        before = self.fold(FoundTools)
+        # a tool that a mixin offers may have the name of one that's searched
+        own = before.summarized | {tool.name for tool in self.toolset() if tool.deferred}
+        found = [match for match in matches if match.name in own]
         if not found:
             raise ToolError("No matching tool. Search again with different or fewer words.")
-        known = self.fold(FoundTools).names
-        new = [match for match in found if match.name not in known]
+        new = [match for match in found if match.name not in before.names]
         self.add(*(ToolFound(match.name) for match in new))
         return [*map(as_found, new or found)]
 
@@ -220,11 +221,12 @@ def with_call_tool(message: Message, deferred: Container[str]) -> Message:
 
 
 def _convert(message: Message, deferred: Container[str]) -> Message:
+    if isinstance(message, AssistantMessage):
+        calls = [_wrap(call) if call.name in deferred else call for call in message.tool_calls]
+        return replace(message, tool_calls=tuple(calls))
     if isinstance(message, ToolMessage):
         return replace(message, tool_name=CALL_TOOL.name)
-    assert isinstance(message, AssistantMessage)
-    calls = [_wrap(call) if call.name in deferred else call for call in message.tool_calls]
-    return replace(message, tool_calls=tuple(calls))
+    return message
 
 
 def _wrap(call: ToolCall) -> ToolCall:

@@ -167,12 +167,14 @@ class TestToolSearch(test_loop.TestLoop):
 
     async def test_what_was_found_before_a_summary_is_offered_like_the_other_tools(self):
         events = []
-        llm = ScriptedModel(search(CREATE), "Found.", "SUMMARY", call(CREATE), "Done.")
+        script = [search(CREATE), "Found.", "SUMMARY", search(CREATE), call(CREATE), "Done."]
+        llm = ScriptedModel(*script)
         agent = Searcher(llm=llm, tools=[here], tool_search=exact, listeners=[events.append])
         await agent.query("x")
         await agent.compact()
         assert await agent.query("y") == "Done."
         assert offered_tools(llm.requests[-1]) == [*VISIBLE, CREATE, "call_tool"]
+        assert llm.requests[-2].messages[-1].text.startswith(CREATE), "it can be found again"
         assert [event for event in events if isinstance(event, ToolsChangedEvent)]
 
     async def test_a_fork_and_another_process_know_what_was_found(self, tmp_path):
