@@ -12,6 +12,7 @@ import re
 import shutil
 from textwrap import fill
 from typing import TextIO
+from unicodedata import east_asian_width
 
 from .. import events
 from ..messages import JSON
@@ -57,8 +58,18 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 def cut(line: str, width: int) -> str:
-    """Cut a line off at `width` characters, with "..." at the end."""
-    return line if len(line) <= width else line[: width - 3] + "..."
+    """Cut a line off at `width` columns, with "..." at the end."""
+    if columns_of(line) <= width:
+        return line
+    line = line[: width - 3]
+    while columns_of(line) > width - 3:
+        line = line[:-1]
+    return line + "..."
+
+
+def columns_of(line: str) -> int:
+    """How many columns a line takes: a wide character, such as a Chinese one, takes two."""
+    return len(line) + sum(east_asian_width(each) in "WF" for each in line)
 
 
 def wrap(line: str, width: int, indent: int = 0) -> str:

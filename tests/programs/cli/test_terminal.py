@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from agentloop import BadResponse
-from agentloop.cli.terminal import Terminal, exact, one_line, outline, plain, safe
+from agentloop.cli.terminal import Terminal, cut, exact, one_line, outline, plain, safe
 
 ALL = [chr(code) for code in range(sys.maxunicode + 1)]
 CONTROLS = [c for c in ALL if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
@@ -74,3 +74,10 @@ def test_a_line_of_the_program_wraps_between_words(monkeypatch):
     assert stream.getvalue() == "\x1b[2ma line of several\n  words\x1b[0m\n"
     terminal.say("see https://example.com/a-long-path")
     assert stream.getvalue().endswith("\nsee\nhttps://example.com/a-long-path\n"), "not broken"
+
+
+def test_a_line_is_cut_off_at_the_columns_that_its_characters_take():
+    assert cut("x" * 20, 20) == "x" * 20
+    assert cut("x" * 21, 20) == "x" * 17 + "..."
+    assert cut("日本語" * 3, 18) == "日本語" * 3
+    assert cut("日本語" * 10, 20) == "日本語日本語日本..."
