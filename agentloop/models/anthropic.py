@@ -200,16 +200,17 @@ def _split_prompt(
 
     in_place: whether the API takes later system messages where they are.
     """
-    if not in_place:
-        return messages, [each for each in messages if not isinstance(each, SystemMessage)]
-    prompt = [*takewhile(lambda each: isinstance(each, SystemMessage), messages)]
-    return prompt, _delay_instructions(messages[len(prompt) :])
+    start = len([*takewhile(lambda each: isinstance(each, SystemMessage), messages)])
+    prompt, rest = messages[:start], messages[start:]
+    if SystemMessage not in map(type, rest):
+        return prompt, rest
+    if in_place:
+        return prompt, _delay_instructions(rest)
+    return messages, [each for each in rest if not isinstance(each, SystemMessage)]
 
 
-def _delay_instructions(messages: Sequence[Message]) -> Sequence[Message]:
+def _delay_instructions(messages: Sequence[Message]) -> list[Message]:
     """Move system messages to where the API takes them: one behind the user's and the results."""
-    if not any(isinstance(message, SystemMessage) for message in messages):
-        return messages
     moved = list[Message]()
     waiting = list[str]()
     for message in messages:
