@@ -1,9 +1,9 @@
-"""The first agent: reads, writes and edits files in a folder, and executes commands.
+"""The first agent: it reads, writes and edits files in a folder, and runs commands.
 
     python examples/first_agent.py                     demo: fixes the failing test of a project
     python examples/first_agent.py FOLDER "your task"  with OPENAI_API_KEY or OPENAI_BASE_URL set
 
-The agent executes every command of the model without approval: use a disposable folder.
+The agent runs every command of the model and asks nobody: use a folder that you can lose.
 """
 
 import argparse

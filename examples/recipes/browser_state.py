@@ -1,8 +1,8 @@
-"""A browser agent whose requests contain the newest page, and not the forty previous pages.
+"""A browser agent whose requests have the newest page, and not the forty pages before it.
 
-Use `ephemeral=1` when every step returns a large state (a page, a screen, a board) that replaces
-the previous state. Old states are pruned from the requests as soon as pruning costs less than
-sending them again; the log keeps every state. Tests override the browser, as this program does.
+Use `ephemeral=1` if every step returns a large state (a page, a screen, a board) that replaces the
+one before. Old states leave the requests once that costs less than sending them again; the log
+keeps all of them. Tests override the browser, as this program does.
 """
 
 from typing import Annotated
@@ -12,7 +12,7 @@ from agentloop.common.model_info import CacheRules
 
 
 class Browser:
-    """A substitute for a real browser, with many large pages."""
+    """Stands in for a real browser, with many large pages."""
 
     def __init__(self) -> None:
         self.page = 0
@@ -33,7 +33,7 @@ async def click(link: int, browser: Annotated[Browser, Depends(browser)]) -> str
 
 
 def surf(kind: type[Loop], clicks: int = 40) -> list[int]:
-    """Return the token counts of the requests of a run."""
+    """How many tokens each request of a run has."""
     window = Browser()
     rules = CacheRules(smallest_prefix=512)  # real models have their provider's rules
     model = ScriptedModel(*[call("click", link=1)] * clicks, "Found it.", cache_rules=rules)

@@ -1,10 +1,10 @@
-"""An event before each request: the share that the provider may read from its prompt cache.
+"""An event before each request: how much of it the provider can read from its prompt cache.
 
-Use the mixin to find the change that makes a provider bill a conversation again: a cached token
-costs about a tenth of an uncached token. The estimate follows Anthropic's rules, the strictest of
-all providers: the cache has an entry at the end of the system prompt and an entry at the end of the
-request. After a changed message, only the tools and the system prompt are read from the cache. Put
-the mixin last, where requests leave the agent: `class MyAgent(Agent, CacheMonitor)`.
+Use the mixin to find the change that makes you pay for a conversation again: a cached token costs
+about a tenth of any other. The estimate follows Anthropic's rules, which are the strictest: there's
+a cache entry at the end of the system prompt, and one at the end of the request. If a message has
+changed, only the tools and the system prompt are read from the cache. Put the mixin last, where
+requests leave the agent: `class MyAgent(Agent, CacheMonitor)`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from agentloop import (
 class RequestEvent:
     """A model request is about to be sent. `tokens` is the estimated input.
 
-    kept: number of leading messages identical to the previous request; 0 if the tools or
+    kept: how many messages are those of the request before, from the first on; 0 if the tools or
         tool_choice have changed.
     tokens_kept: the tokens of these messages, which a provider may read from its cache.
-    tokens_again: tokens of the previous request after the first change, which are billed again.
+    tokens_again: the tokens after the first change, which you pay for again.
     """
 
     purpose: str
@@ -45,7 +45,7 @@ class RequestEvent:
 
 
 class CacheMonitor(Loop):
-    """Emits a RequestEvent before every request, comparing it with the model's previous request."""
+    """Compares every request with the model's last one, and emits a RequestEvent before it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +92,7 @@ def compare(request: Request, before: Request, sizes: list[int] | None = None) -
 
 
 def count_equal(new: Sequence[Message], old: Sequence[Message]) -> int:
-    """Return the number of leading messages that are equal."""
+    """How many messages are equal, from the first on."""
     if new[: len(old)] == old:  # usually, and the comparison of lists is fast
         return len(old)
     for at, (message, earlier) in enumerate(zip(new, old, strict=False)):

@@ -1,8 +1,8 @@
-"""Hooks from settings files of Claude Code. Files of a project require confirmation by the user.
+"""Hooks from settings files of Claude Code. The user must confirm the files of a project.
 
-Use the loader for existing hooks: commands that read and print JSON, listed by event. A settings
-file executes programs, so the user must confirm the exact content of a file from a project.
-File format, JSON and exit codes: code.claude.com/docs/en/hooks.
+Use the loader if you have such hooks: commands that read and print JSON, listed by event. A
+settings file runs programs, so if it comes with a project, the user must confirm exactly what's in
+it. File format, JSON and exit codes: code.claude.com/docs/en/hooks.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 def command(
     program: str | list[str], matcher: str = "", timeout: float = 10
 ) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """Return a hook function for a command that reads the data as JSON and prints a JSON answer.
+    """Make a hook of a command that reads the data as JSON and prints a JSON answer.
 
     program: a list of arguments, or a shell command line.
     matcher: a pattern for the tool's name in Claude Code or in agentloop.
 
-    Exit code 2 is a "deny" whose reason is the error output. Any other nonzero exit code is a
-    failure, and a failing gate denies. If commands use CLAUDE_PROJECT_DIR, set this environment
-    variable.
+    Exit code 2 is a "deny", and what the command writes to stderr is the reason. After any other
+    code but 0, the hook has failed, and a gate that fails denies. If your commands use
+    CLAUDE_PROJECT_DIR, set this environment variable.
     """
 
     def run(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -84,9 +84,9 @@ def run_bounded(
 
 
 def names_of(data: dict[str, Any]) -> list[str]:
-    """Return a tool's name and the equivalent in Claude Code: "Bash" for "bash".
+    """A tool's name, and what Claude Code calls it: "Bash" for "bash".
 
-    Further examples: "WebFetch" for "web_fetch", "mcp__memory__create" for "memory__create" of an
+    Likewise, it's "WebFetch" for "web_fetch", and "mcp__memory__create" for "memory__create" of an
     MCP server.
     """
     name = data["tool_name"]
@@ -95,7 +95,7 @@ def names_of(data: dict[str, Any]) -> list[str]:
 
 
 def flatten(output: dict[str, Any]) -> dict[str, Any]:
-    """Convert the output of a command to the four keys of `Hook`. The strictest verdict counts."""
+    """Turn the output of a command into the four keys of `Hook`. The strictest verdict counts."""
     flat = dict[str, Any]()
     strictest = 0
     for part in (output, output.get("hookSpecificOutput") or {}):
@@ -115,10 +115,10 @@ def flatten(output: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_hooks(path: Path, trusted: Collection[str] | None = None) -> list[Hook]:
-    """Return the hooks of a file. A warning names the events that agentloop does not support.
+    """Load the hooks of a file. A warning names the events that agentloop doesn't support.
 
     trusted: hashes of the files that the user has confirmed; None accepts any file. Raises
-    PermissionError for other files, and ValueError for an invalid file.
+    PermissionError for any other file, and ValueError if it's invalid.
     """
     digest = sha256(data := path.read_bytes()).hexdigest()
     if trusted is not None and digest not in trusted:

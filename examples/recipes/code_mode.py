@@ -1,10 +1,10 @@
-"""Code mode: the model writes Python programs that call the tools, and receives only their output.
+"""Code mode: the model writes Python programs that call the tools, and only reads what they print.
 
-Use code mode for tasks with many calls or large results: one program replaces several turns, and
-intermediate results stay outside the context. Programs run in Monty, a sandboxed interpreter
-without files, network access or host modules. Approval, hooks and limits apply to every call.
-After an approval, the program restarts, and completed calls return their recorded results.
-Requires `pip install pydantic-monty`.
+Use code mode if a task has many calls or large results: one program does what would take several
+turns, and the results in between stay out of the context. Programs run in Monty, a sandboxed
+interpreter that has no files, no network and no modules of yours. Approval, hooks and limits hold
+for every call. After an approval, the program starts again, and calls that were done return their
+recorded results. Needs `pip install pydantic-monty`.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ TYPES |= {"array": "list", "object": "dict"}
 
 
 class CodeMode(NestedCalls):
-    """Offers the model a single tool for programs. Position: left of all other mixins.
+    """Offers the model a single tool, for programs. Put it left of all other mixins.
 
     max_result_chars: as in `Loop`, but for the calls of programs.
     """
@@ -82,7 +82,7 @@ class CodeMode(NestedCalls):
 
 
 def python_tool(tools: Sequence[Tool]) -> Tool:
-    """Return the tool that executes programs. Only the calls of a program have side effects."""
+    """Make the tool that runs programs. Only the calls of a program have side effects."""
 
     async def run_python(code: str, agent: Annotated[NestedCalls, Depends(current_agent)]) -> str:
         return await run_program(code, agent, [tool.name for tool in tools])
@@ -92,7 +92,7 @@ def python_tool(tools: Sequence[Tool]) -> Tool:
 
 
 def signature(tool: Tool) -> str:
-    """Return the Python function signature and the description of a tool."""
+    """Write a tool as a Python function: its signature, and its description."""
     parameters = ["*"]
     for name, schema in tool.parameters["properties"].items():
         default = "" if name in tool.parameters.get("required", ()) else " = ..."
@@ -102,10 +102,10 @@ def signature(tool: Tool) -> str:
 
 
 async def run_program(code: str, agent: NestedCalls, names: Collection[str]) -> str:
-    """Execute a program. Return the printed text and the value of the last expression.
+    """Run a program. Returns what it prints, and the value of its last expression.
 
-    Awaited calls run in parallel. Approval requests and other Stop exceptions terminate the
-    program, and the program cannot catch them. Raises ToolError with the traceback of the program.
+    Calls that are awaited together run at the same time. A request for approval, or any other Stop,
+    ends the program, which can't catch it. Raises ToolError with the traceback of the program.
     """
     printed: list[str] = []
     calls: dict[int, tuple[str, JSON]] = {}  # calls without await, by Monty's call id
@@ -145,7 +145,7 @@ async def run_program(code: str, agent: NestedCalls, names: Collection[str]) -> 
 
 
 async def call_tool(agent: NestedCalls, name: str, arguments: JSON) -> Any:
-    """Return the result or the exception of a call in Monty's format."""
+    """Make a call. Returns its result, or its exception, in Monty's format."""
     try:
         result = await agent.call(name, **arguments)
     except ToolError as error:

@@ -1,9 +1,9 @@
 """A fence around tool results: text of web pages, files and mails is marked as data.
 
-Use a fence for tools that return text of unknown authors. The mark is a digest of the text and the
-call, so no text can contain the closing mark of its own fence. `check_result` may redact a result,
-or raise an exception to withhold the result. A fence makes prompt injection rarer; approval of
-calls with effects makes prompt injection harmless.
+Use a fence if anybody may have written what a tool returns. The mark is a digest of the text and
+the call, so no text can contain the closing mark of its own fence. `check_result` may redact a
+result, or raise an exception to withhold it. A fence makes prompt injection rarer; if you approve
+every call that has effects, it does no harm.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -68,7 +68,7 @@ class Fence(Loop):
         return marked(result, text)
 
     async def checked(self, call: ToolCall, text: str) -> str:
-        """Return the text that the check permits. Raises Withheld."""
+        """Check a text. Returns what the model may read, or raises Withheld."""
         if not self.check_result:
             return text
         try:
@@ -99,7 +99,7 @@ MARKED = {"fence": True}  # in `ToolMessage.extra`: the result has marks, or nee
 
 
 def marked(result: ToolMessage, text: str) -> ToolMessage:
-    """Return a result with a text between marks; images and files remain in the result."""
+    """Put the text of a result between marks. Images and files stay in the result."""
     fenced = between_marks(result.tool_call_id, text)
     extra = {**(result.extra or {}), **MARKED}
     if isinstance(result.content, str):
@@ -109,7 +109,7 @@ def marked(result: ToolMessage, text: str) -> ToolMessage:
 
 
 def between_marks(call_id: str, text: str) -> str:
-    """Return a text between marks that the text cannot contain."""
+    """Put a text between marks that it can't contain."""
     mark = sha256(f"{call_id} {text}".encode()).hexdigest()[:24]
     return f"<data {mark}>\n{text}\n</data {mark}>"
 

@@ -1,13 +1,13 @@
 """A fleet: runs that survive their process, on many machines, with limits per model.
 
-Use a fleet when runs are long, expensive, or too many for one machine. This file is the worker.
-`python fleet.py work NAME` starts a worker; after a restart with the same NAME the worker resumes
-its runs. Workers write heartbeats: six seconds after the last heartbeat of a killed worker, another
-worker logs the loss and takes over the runs. `python fleet.py lost NAME` does the same by hand.
-The database contains the entire state: by default SQLite, or Postgres for many machines, with
-`DATABASE_URL=postgresql+psycopg://...`. fleet_api.py is the HTTP API, and starts the complete
-fleet. Without arguments, this program executes a single run in one process. Requires dbos, and
-psycopg for Postgres.
+Use a fleet if runs are long, expensive, or too many for one machine. This file is the worker.
+`python fleet.py work NAME` starts one; if you start it again with the same NAME, it goes on with
+its runs. Workers write heartbeats: six seconds after the last one of a worker that was killed,
+another worker logs the loss and takes over its runs. `python fleet.py lost NAME` does that by hand.
+Everything is in the database: SQLite by default, or Postgres for many machines, with
+`DATABASE_URL=postgresql+psycopg://...`. fleet_api.py is the HTTP API, and starts the whole fleet.
+If you pass no arguments, this program does a single run in one process. Needs dbos, and psycopg for
+Postgres.
 """
 
 import asyncio
@@ -128,10 +128,10 @@ async def answer(model: str, prompt: str) -> str:
 class Heartbeat(threading.Thread):
     """Increments a worker's counter in `fleet_workers`, and takes over the runs of lost workers.
 
-    A worker is lost if its counter is constant during `LOST` heartbeats of an observing worker.
-    Therefore clocks need no synchronization, and a database outage does not look like a loss. The
-    column `process` identifies the worker's process, and is empty after a loss: a lost worker that
-    is still alive then exits.
+    A worker is lost if its counter stays the same during `LOST` heartbeats of another worker. So
+    nobody's clock has to be right, and an outage of the database doesn't look like a loss. The
+    column `process` says which process the worker is. It's empty after a loss, and a worker that is
+    still alive then exits.
     """
 
     def __init__(self, name: str) -> None:
@@ -166,7 +166,7 @@ class Heartbeat(threading.Thread):
             time.sleep(BEAT)
 
     def lost_workers(self) -> list[dict[str, Any]]:
-        """Return the rows of workers that count as lost."""
+        """The rows of the workers that count as lost."""
         with self.engine.connect() as connection:
             query = "SELECT name, process, beats FROM fleet_workers WHERE process != ''"
             rows = connection.execute(sa.text(query)).mappings().all()
@@ -190,7 +190,7 @@ class Heartbeat(threading.Thread):
 
 
 def work(name: str, heartbeat: Heartbeat | None = None) -> None:
-    """Make this process a worker. Workers accept only runs of the same application version."""
+    """Make this process a worker. It only takes runs of its own application version."""
     with suppress(OperationalError):  # before the first start, there is no database
         if heartbeat:  # before DBOS resumes runs, so that no other worker takes them over
             heartbeat.register()
@@ -205,7 +205,7 @@ def work(name: str, heartbeat: Heartbeat | None = None) -> None:
 
 
 def take_over(client: DBOSClient, name: str) -> list[str]:
-    """Reassign the runs of a lost worker. A worker that is still alive loses its runs, too."""
+    """Give the runs of a lost worker to others. If it's still alive, it loses them all the same."""
     runs = client.list_workflows(status="PENDING", executor_id=name)
     for run in runs:
         client.resume_workflow(run.workflow_id, queue_name=run.queue_name)
@@ -213,7 +213,7 @@ def take_over(client: DBOSClient, name: str) -> list[str]:
 
 
 def demo() -> None:
-    """Execute one run; print the events and the answer."""
+    """Do one run, and print its events and the answer."""
     work("demo")
     client = DBOSClient(system_database_url=URL)
     name = f"small-{uuid4()}"  # fleet_api.py filters runs by this prefix, the model

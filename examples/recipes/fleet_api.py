@@ -9,9 +9,9 @@ http://127.0.0.1:8000/docs documents the requests, for example
     curl -N 127.0.0.1:8000/runs/ID/events
     curl -X DELETE 127.0.0.1:8000/runs/ID
 
-The API does not authenticate clients: put a proxy with a login in front. The server accesses only
-the database, so `uvicorn fleet_api:app` may run in many processes. Requires dbos, fastapi and
-uvicorn, and psycopg for Postgres. fleet.py contains the workers.
+The API doesn't know who its clients are: put a proxy with a login in front. The server only uses
+the database, so `uvicorn fleet_api:app` may run in many processes. Needs dbos, fastapi and uvicorn,
+and psycopg for Postgres. The workers are in fleet.py.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ def engine() -> sa.Engine:
 
 
 async def runs(**filters: Any) -> list[Run]:
-    """Return runs from the database, newest first."""
+    """The runs in the database, newest first."""
     workflows = await client().list_workflows_async(name="answer", sort_desc=True, **filters)
     return [as_run(workflow) for workflow in workflows]
 

@@ -1,7 +1,7 @@
-"""Names and behavior of bu_agent_sdk, for programs written for bu_agent_sdk.
+"""Names and behavior of bu_agent_sdk, for programs that were written for it.
 
-Use the shim to migrate a program immediately and adapt the code later: only the imports change, to
-`from from_bu_agent_sdk import ...`. README.md lists the remaining differences.
+Use this to run a program here at once, and adapt it later: only the imports change, to `from
+from_bu_agent_sdk import ...`. README.md lists what is still different.
 """
 
 import asyncio
@@ -210,11 +210,11 @@ class Agent(Cost, agentloop.Ephemeral, agentloop.Agent):
     )
 
     async def query(self, message):
-        """Return the text, regardless of how the run has ended."""
+        """Run a prompt and return the text, however the run ends."""
         return (await self.run(message)).text
 
     async def _get_incomplete_todos_prompt(self):
-        """Return a prompt that keeps the model working, at most once per run; None ends the run."""
+        """A prompt to keep the model working, at most once per run; None ends the run."""
 
     async def finish(self, result):
         answer = await super().finish(result)
@@ -253,7 +253,7 @@ class Agent(Cost, agentloop.Ephemeral, agentloop.Agent):
 
 
 def observe(*_, **__):
-    """Return the function unchanged: use mixins/tracing.py for traces."""
+    """Leave the function as it is: for traces, use mixins/tracing.py."""
     return lambda function: function
 
 

@@ -1,11 +1,11 @@
-"""A warning to a model that repeats its calls, and the end of the run if it continues.
+"""Warns a model that repeats its calls, and ends the run if it goes on.
 
-Use the mixin for a model that would repeat its calls until `max_iterations`. Three consecutive
-occurrences of the same turn (A, A, A), or of the same cycle of turns (A, B, A, B, A, B), are a
-repetition: a warning is added to the conversation. After one more occurrence, the calls of the last
-turn are not executed, and the run ends with "no_progress". Two turns are equal if their calls are
-equal, in any order. Arguments are compared as JSON values. Results are ignored, because a different
-timestamp does not indicate progress. A message from the user resets the count.
+Use the mixin if a model would repeat its calls until `max_iterations`. If the same turn comes three
+times in a row (A, A, A), or the same cycle of turns (A, B, A, B, A, B), the model reads a warning.
+If it comes once more, the calls of the last turn don't run, and the run ends with "no_progress".
+Two turns are equal if their calls are, in any order. Arguments are compared as JSON values. Results
+don't count, because another timestamp isn't progress. A message from the user starts the count
+again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ WARNING = (
 class LoopDetection(Loop):
     """Ends a run with "no_progress" if the model repeats its calls after a warning.
 
-    repetition_limit: number of consecutive occurrences of the same turn, or of the same cycle of up
-        to five turns, that constitutes a repetition.
-    repetition_exempt: names of tools whose calls are ignored, for example for polling.
+    repetition_limit: how often the same turn, or the same cycle of up to five turns, must come in a
+        row to count as a repetition.
+    repetition_exempt: names of tools whose calls don't count, because they poll for example.
     """
 
     repetition_limit: PositiveInt = 3
@@ -69,9 +69,9 @@ class LoopDetection(Loop):
 
 
 class Turns(Fold):
-    """Turns since the start of the run or the last message from the user, in canonical form.
+    """The turns since the run or the user's last message, in a form that can be compared.
 
-    Calls of `exempt` tools are omitted, as are turns without other calls.
+    Calls of `exempt` tools are left out, and so are turns that have no others.
     """
 
     def __init__(self, log: Records, *exempt: str) -> None:
@@ -90,13 +90,13 @@ class Turns(Fold):
 
 
 def canonical(call: ToolCall) -> str:
-    """Return the canonical form of a call: equal arguments give equal texts."""
+    """A call as text, so that equal arguments give equal texts."""
     arguments = call.arguments if call.parsed is None else call.parsed
     return f"{call.name}({json.dumps(arguments, sort_keys=True)})"
 
 
 def repeated(past: list[str], times: int) -> list[str]:
-    """Return the shortest cycle with `times` consecutive occurrences at the end, or []."""
+    """The shortest cycle that comes `times` times in a row at the end, or []."""
     for length in range(1, LONGEST_CYCLE + 1):
         cycle = past[-length:]
         if past[-length * times :] == cycle * times:

@@ -1,8 +1,8 @@
-"""Many agents, one provider: limits on concurrent requests and on tokens per minute.
+"""Many agents, one provider: only so many requests at a time, and so many tokens per minute.
 
-Use the wrapper for providers that restrict tokens per minute. The limits belong to the model and
-are shared by all agents of the model. A request waits until the tokens of the last minute leave
-room for its own tokens, which are estimated until the reply has arrived.
+Use the wrapper if your provider limits the tokens per minute. The limits belong to the model, so
+all agents that use it share them. A request waits until the tokens of the last minute leave room
+for its own, which are an estimate until the reply is there.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ MINUTE = 60.0
 
 
 class Paced:
-    """A model with at most `at_once` concurrent requests, and `per_minute` tokens."""
+    """A model that gets at most `at_once` requests at a time, and `per_minute` tokens."""
 
     def __init__(
         self,

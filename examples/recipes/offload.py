@@ -1,16 +1,16 @@
-"""Long tool results in files: the model receives an excerpt, and a tool to read the rest.
+"""Long tool results in files: the model gets an excerpt, and a tool to read the rest.
 
-Use this mixin for tools that return logs, tables or pages of which the model needs parts. Without
-files, `context_budget` and the tool `recall` are often sufficient. Copy this file:
+Use this mixin if tools return logs, tables or pages, and the model needs parts of them. Often
+`context_budget` and the tool `recall` are enough, and need no files. Copy this file:
 
     class MyAgent(Offload, Agent):
         offload_tokens = 1_000                           # longer results are moved to files
 
-The name of a file is a checksum of its content, independent of text from the model or the provider;
-`message.extra["offloaded"]` contains the name. File permissions restrict access to the owner.
-`read_offloaded` reads only files whose names are in the agent's log. A result that cannot be
-written is truncated. Results from `agent.answer` remain complete, because they were not returned by
-a tool. After a result has been pruned, `recall` finds the excerpt with the name of the file.
+The name of a file is a checksum of its content, so neither the model nor the provider chooses it;
+it's in `message.extra["offloaded"]`. Only the owner may read the file. `read_offloaded` only reads
+files whose names are in the agent's log. If a result can't be written, its middle is left out.
+Results from `agent.answer` stay complete, because no tool returned them. If a result is pruned
+later, `recall` finds the excerpt with the name of the file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class Temporary:
-    """A temporary directory, deleted together with the last agent that uses the directory."""
+    """A temporary folder, which is deleted together with the last agent that uses it."""
 
     def __init__(self) -> None:
         self.path = mkdtemp(prefix="agentloop-")
@@ -62,11 +62,10 @@ class Temporary:
 class Offload(Loop):
     """Writes the text of long tool results to files, and offers a tool to read these files.
 
-    offload_tokens: maximum tokens of a result that is not written to a file. The excerpt for the
-        model has this number of characters.
-    offload_dir: directory for the files. None means a temporary directory, which is deleted with
-        the agent.
-    max_result_chars: as in `Loop`. Longer results are truncated before they are written to a file.
+    offload_tokens: how many tokens a result may have before it goes to a file. The excerpt for the
+        model has as many characters.
+    offload_dir: the folder for the files. None is a temporary one, which is deleted with the agent.
+    max_result_chars: as in `Loop`. The middle of a longer result isn't even in the file.
     """
 
     offload_tokens: Annotated[int, Field(ge=100)] = 2_000
@@ -75,12 +74,12 @@ class Offload(Loop):
 
     @cached_property
     def _temporary(self) -> Temporary:
-        """Create a temporary directory for this agent and its forks."""
+        """Make a temporary folder for this agent and its forks."""
         return Temporary()
 
     @property
     def offload_folder(self) -> Path:
-        """Return the directory of the files."""
+        """The folder of the files."""
         return Path(self.offload_dir or self._temporary.path).expanduser()
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
@@ -142,14 +141,14 @@ async def read_offloaded(
 
 
 def file_of(record: object) -> str:
-    """Return the name of the file with the complete text of a result, or ""."""
+    """The name of the file that has the complete text of a result, or ""."""
     if not isinstance(record, ToolMessage):
         return ""
     return str((record.extra or {}).get("offloaded", ""))  # also the field of version 0.7
 
 
 def preview(text: str, name: str, limit: int) -> str:
-    """Return `limit` characters from the start and end of a text, with instructions to read it."""
+    """`limit` characters of the beginning and the end of a text, and how to read the rest."""
     return (
         f"[Start and end of a result of {len(text):,} characters. To read more, call "
         f'read_offloaded(name="{name}", offset={limit - limit // 2}).]\n{clip(text, limit)}'
@@ -157,7 +156,7 @@ def preview(text: str, name: str, limit: int) -> str:
 
 
 def store(folder: Path, text: str) -> str:
-    """Write a text to a file atomically, and return the name of the file. Raises OSError."""
+    """Write a text to a file, all at once or not at all. Returns its name, or raises OSError."""
     data = text.encode()
     name = name_for(data)
     if load(folder, name) is None:
@@ -173,7 +172,7 @@ def store(folder: Path, text: str) -> str:
 
 
 def load(folder: Path, name: str) -> str | None:
-    """Return the content of a file; None if the file was deleted or changed."""
+    """Read a file; None if it was deleted or changed."""
     try:
         data = (folder / name).read_bytes()
     except OSError:
@@ -182,7 +181,7 @@ def load(folder: Path, name: str) -> str | None:
 
 
 def name_for(data: bytes) -> str:
-    """Return the first 16 hexadecimal digits of the data's SHA-256."""
+    """The first 16 hexadecimal digits of the data's SHA-256."""
     return sha256(data).hexdigest()[:16]
 
 

@@ -1,12 +1,12 @@
-"""Import and export of conversations as Chat Completions dicts, including images and files.
+"""Reads and writes conversations as Chat Completions dicts, with images and files.
 
-Use the dicts to continue a conversation of another program, to store conversations in a widely used
-format, or to create training and evaluation data. `load_history` accepts the dicts.
+Use the dicts to continue a conversation of another program, to store conversations in a format that
+everybody knows, or to make data for training and evaluation. `load_history` accepts the dicts.
 
-The system prompt is a setting: `load_history` omits system messages, and `agent.messages` contains
-none. `agent.messages` are the messages that the model receives: old turns of a long conversation
-are replaced with a summary, and a call that awaits approval has a placeholder result. A Session
-keeps the complete log.
+The system prompt is a setting: `load_history` leaves out system messages, and `agent.messages` has
+none. `agent.messages` are what the model sees: in a long conversation, a summary replaces old
+turns, and a call that awaits approval has a placeholder as its result. A Session keeps the whole
+log.
 """
 
 from typing import Any

@@ -71,7 +71,7 @@ class AzureOpenAI(ChatOpenAI):
 
 
 def chat_model(provider: str, model: str, **settings: Any) -> ChatOpenAI:
-    """Return the chat model of a provider, with its key from the environment."""
+    """Make the chat model of a provider, with its key from the environment."""
     if provider == "azure":
         return AzureOpenAI(model, **settings)
     key = os.environ[f"{provider.upper()}_API_KEY"] if provider in KEYS else "none"
@@ -129,7 +129,7 @@ async def server_window(
 
 
 def dump_to(folder: str | Path) -> Callable[[str, str], None]:
-    """Return a function for the setting `dump` of a model. The function saves bodies to files."""
+    """Make a function for the setting `dump` of a model, which saves the bodies to files."""
     root = Path(folder)
 
     def dump(request: str, response: str) -> None:

@@ -1,8 +1,8 @@
-"""Partial values of `output_type` while the model is writing the JSON.
+"""Partial values of `output_type` while the model is still writing the JSON.
 
-Use partial values for a form or a table that fills in during streaming. The partial mode of
-pydantic parses incomplete JSON. A field without a default delays the value until the field has
-arrived. The final value is complete and validated.
+Use them for a form or a table that fills in while you watch. The partial mode of pydantic reads
+incomplete JSON. If a field has no default, there's no value before the field has arrived. The last
+value is complete and validated.
 https://docs.pydantic.dev/latest/concepts/experimental/#partial-validation
 """
 
@@ -27,7 +27,7 @@ class Invoice(BaseModel):
 
 
 async def values(agent: Agent, prompt: str) -> AsyncIterator[Any]:
-    """Yield partial values, then the complete value, or None if the run ended without a value."""
+    """Yield partial values, then the complete one, or None if the run ended without it."""
     partial, text, newest = TypeAdapter[Any](agent.output_type), "", None
     async with agent.query_stream(prompt) as stream:
         async for event in stream:

@@ -1,7 +1,7 @@
-"""Pruning by kind: outdated results are shortened first, errors and decisions last.
+"""Prunes by kind: outdated results are shortened first, errors and decisions last.
 
-Use the mixin where some results stay relevant longer than others. A later identical call makes a
-result outdated. When a request exceeds `room` tokens, a log entry lists the calls whose results and
+Use the mixin if some results matter longer than others. A result is outdated once the same call was
+made again. If a request has more than `room` tokens, a log entry lists the calls whose results and
 long arguments are shortened from then on. Requests between two entries share a cached prefix.
 """
 
@@ -47,7 +47,7 @@ class PruneByKind(Agent):
         return shorten(messages, calls)
 
     def with_more(self, messages: list[Message], calls: Calls) -> Calls:
-        """Return `calls` and the least important other calls, until half of the room is free."""
+        """Add the least important calls to `calls`, until half of the room is free."""
         replies = [message for message in messages if isinstance(message, AssistantMessage)]
         seen = messages[: messages.index(replies[-1])] if replies else []
         results = {m.tool_call_id: m for m in seen if isinstance(m, ToolMessage)}
@@ -66,7 +66,7 @@ class PruneByKind(Agent):
 
 
 def shorten(messages: list[Message], calls: Calls) -> list[Message]:
-    """Return the messages with shortened results and arguments of the given calls."""
+    """Shorten the results and arguments of these calls in the messages."""
     rendered: list[Message] = []
     for message in messages:
         if isinstance(message, ToolMessage) and message.tool_call_id in calls:
@@ -79,7 +79,7 @@ def shorten(messages: list[Message], calls: Calls) -> list[Message]:
 
 
 def shorten_call(original: ToolCall) -> ToolCall:
-    """Return a call with shortened texts as arguments, which remain a JSON object."""
+    """Shorten the texts in a call's arguments, which stay a JSON object."""
     items = (original.parsed or {}).items()
     values = {name: short(value) if isinstance(value, str) else value for name, value in items}
     return replace(original, arguments=json.dumps(values))

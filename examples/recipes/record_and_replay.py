@@ -1,7 +1,7 @@
-"""Recording of a model's requests and replies in a file, and replay without cost.
+"""Records a model's requests and replies in a file, and replays them for free.
 
-Use recordings to test complete runs: replay is free and deterministic, and fails at the first
-request that differs from the recorded request.
+Use recordings to test whole runs: a replay costs nothing, always does the same, and fails at the
+first request that isn't the recorded one.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
     llm = ReplayModel("run.jsonl")
@@ -45,8 +45,8 @@ VISIBLE = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_ca
 class RecordingModel:
     """Forwards requests to `llm`, and records every request and reply in a new file.
 
-    Only the owner can read the file. A line is written before the reply is returned. Failed
-    requests are omitted. Raises FileExistsError if the file exists.
+    Only the owner can read the file. A line is written before you get the reply. Requests that
+    fail are left out. Raises FileExistsError if the file exists.
     """
 
     def __init__(self, llm: ChatModel, path: str | Path) -> None:
@@ -78,9 +78,9 @@ class ReplayMismatch(AssertionError):
 
 
 class ReplayModel:
-    """Replays recorded replies. A request that differs from the recording raises ReplayMismatch.
+    """Replays recorded replies. If a request isn't the recorded one, it raises ReplayMismatch.
 
-    ignore: a regular expression for text to exclude from the comparison (times, temporary folders).
+    ignore: a regular expression for text that may differ (times, temporary folders).
 
     Agents that share a recording must send their requests in the recorded order. Raises ValueError
     if the file is not a recording.
@@ -127,7 +127,7 @@ class ReplayModel:
         return reply
 
     def _comparable(self, request: dict[str, Any]) -> list[str]:
-        """Return the lines of a request for the comparison."""
+        """The lines of a request that are compared."""
         return re.sub(self.ignore, "…", request_text(request), flags=re.M).split("\n")
 
     def assert_done(self) -> None:
@@ -143,7 +143,7 @@ class ReplayModel:
 def request_of(
     messages: Sequence[Message], tools: Sequence[Tool], tool_choice: ToolChoice
 ) -> dict[str, Any]:
-    """Convert a request to the format of a recording."""
+    """Write a request in the format of a recording."""
     return {
         "messages": [from_json(dump_record(message)) for message in messages],
         "tools": [(tool.name, tool.description, tool.parameters) for tool in tools],
@@ -152,7 +152,7 @@ def request_of(
 
 
 def request_text(request: dict[str, Any]) -> str:
-    """Format a request for people: the tools, then the parts of messages that a model receives."""
+    """Write a request for people: the tools, then what a model gets of the messages."""
     lines = [f"tool_choice: {request['tool_choice']}"]
     for name, description, schema in request["tools"]:
         lines.append(f"{name}: {description} {json.dumps(schema, sort_keys=True)}")

@@ -1,11 +1,11 @@
 """A shell in a sandbox: bwrap, docker, podman or ssh.
 
-Use a sandbox for commands without individual review: a Shell alone is not a security boundary, as
-commands have the permissions of your user. In this sandbox, commands can execute the programs of
-the machine and write to one folder, without the network, the home directory or other processes.
-Commands remain killable: the shell exits when its input ends. The tools of a Workspace are limited
-to a folder, too. `python sandbox.py` uses bwrap (`apt install bubblewrap`), and prints the error of
-bwrap if the kernel does not permit a sandbox.
+Use a sandbox if nobody looks at each command: a Shell alone isn't a security boundary, because a
+command may do what you may do. In this sandbox, commands can run the programs of the machine and
+write to one folder; they see neither the network, nor the home directory, nor other processes. You
+can still kill them: the shell exits when its input ends. The tools of a Workspace keep to one
+folder, too. `python sandbox.py` uses bwrap (`apt install bubblewrap`), and prints bwrap's error if
+the kernel doesn't allow a sandbox.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from agentloop.toolkits.shell import Shell
 
 
 def in_bwrap(folder: str) -> list[str]:
-    """Return a command for a shell that can write to one folder. Linux, without a daemon."""
+    """A command for a shell that can only write to one folder. It needs Linux, and no daemon."""
     programs = ["--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc"]
     for link in ("bin", "sbin", "lib", "lib64"):
         programs += ["--symlink", f"usr/{link}", f"/{link}"]
@@ -28,7 +28,7 @@ def in_bwrap(folder: str) -> list[str]:
 
 
 def in_docker(name: str) -> list[str]:
-    """Return a command for a shell in a running container with the folder mounted at /work:
+    """A command for a shell in a running container that has the folder at /work:
 
     docker run -d --rm --init --name box --network none -v "$PWD:/work" python:3.13 sleep inf
     """

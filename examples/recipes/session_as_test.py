@@ -1,14 +1,13 @@
-"""A session as a test: tool calls are repeated in a copy of the files, and results are compared.
+"""A session as a test: its calls run again in a copy of the files, and the results are compared.
 
-Use session tests for the tools of a coding agent: a successful session becomes a regression test
-that fails when a tool returns another result. The test sends no requests to a model. In the folder
-of the session, the command
+Use it for the tools of a coding agent: a session that went well becomes a test, which fails if a
+tool returns something else. The test asks no model. In the folder of the session, the command
 
     python session_as_test.py ~/.agentloop/sessions/NAME.jsonl as_test
 
 writes a folder to commit, with the session, the files, this module and a test. Files that the
-session has read are restored to their content at its beginning. `python -m pytest as_test` runs the
-test. Before you commit, check for confidential data: the folder contains the complete session.
+session has read get the content that they had at its beginning. `python -m pytest as_test` runs the
+test. Before you commit, look for secrets: the folder has the complete session.
 """
 
 import asyncio
@@ -82,12 +81,12 @@ def write_test(target: Path, session: Path, root: Path) -> None:
 
 
 def as_json(path: Path) -> bytes:
-    """Return the path with the escapes of a JSON string."""
+    """A path as it's written inside a JSON string."""
     return json.dumps(str(path))[1:-1].encode()
 
 
 def restore(files: Path, log: Sequence[Record]) -> None:
-    """Restore files that the session has read to their content at the beginning of the session."""
+    """Give files that the session has read the content that they had at its beginning."""
     states = Conversation(log).catch_up().states
     for state in reversed(states.values()):  # so that the oldest call for a file wins
         arguments = state.call.parsed or {}
@@ -109,9 +108,9 @@ async def run_again(
     tmp_path: Path,
     ignore: str = TIMES,
 ) -> int:
-    """Repeat the calls of a session in a copy of its files. Return the number of calls.
+    """Run the calls of a session again in a copy of its files. Returns how many there were.
 
-    Calls that were never started, were denied, or lack a result are omitted. `ignore` is a regular
+    Calls that never started, were denied, or have no result are left out. `ignore` is a regular
     expression for text that may differ. Raises ReplayMismatch if a result differs.
     """
     folder = shutil.copytree(files, tmp_path / "files", symlinks=True)
@@ -142,7 +141,7 @@ async def run_again(
 
 
 def lines_of(result: ToolMessage, ignore: str) -> list[str]:
-    """Return the lines of a result for the comparison, without text that matches `ignore`."""
+    """The lines of a result that are compared, without the text that matches `ignore`."""
     text = re.sub(ignore, "…", result.text)
     if result.is_error:
         text = f"error: {text}"

@@ -1,8 +1,8 @@
-"""A server's session pool: closes the least recently used sessions above a limit.
+"""A pool of sessions for a server: of too many, it closes those that nobody has used for longest.
 
-Use a pool in a server with thousands of users, because opening a session reads its file and
-acquires its lock: by default, the hundred most recent sessions stay open. Requests for the same
-session run one after another; requests for different sessions run concurrently.
+Use a pool if your server has thousands of users. To open a session means to read its file and take
+its lock, so the hundred most recent ones stay open by default. Requests for one session run one
+after the other, and those for different sessions at the same time.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from agentloop import Agent, ScriptedModel, Session
 
 
 class SessionPool:
-    """Agents by session name. `make(name)` opens a session; approximately `size` stay open."""
+    """Agents by the name of their session. `make(name)` opens one; about `size` stay open."""
 
     def __init__(self, make: Callable[[str], Session], size: int = 100) -> None:
         self.make, self.size = make, size
@@ -25,7 +25,7 @@ class SessionPool:
 
     @asynccontextmanager
     async def agent(self, name: str) -> AsyncIterator[Session]:
-        """Provide the agent of a session to one request at a time."""
+        """Give the agent of a session to one request at a time."""
         self.users[name] += 1
         try:
             async with self.turns.setdefault(name, asyncio.Lock()):

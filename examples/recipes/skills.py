@@ -1,9 +1,9 @@
-"""Skills: folders with instructions for particular tasks, loaded on demand.
+"""Skills: folders of instructions, which the model loads when a task needs them.
 
-Use skills to shorten a long system prompt: until the model loads a skill, the model sees only a
-description of one line. In this recipe, the active skill restricts the tools: calls of tools that
-are missing in its `allowed-tools` are denied. The offered tools remain unchanged, which keeps the
-provider's cache valid.
+Use skills to shorten a long system prompt: until the model loads a skill, it only sees one line
+about it. In this recipe, the active skill restricts the tools: a call is denied if the tool isn't
+in its `allowed-tools`. The model is offered the same tools all the time, so the provider's cache
+stays valid.
 """
 
 import re
@@ -35,9 +35,9 @@ NAMES = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
 
 class StrictSkills(Skills):
-    """Denies calls of tools that the active skill does not allow.
+    """Denies calls of tools that the active skill doesn't allow.
 
-    A skill is active until another skill is loaded or the next prompt arrives.
+    A skill is active until the model loads another one, or until the next prompt.
 
     skill_exempt: names of tools that are never denied, such as a done tool.
     """
@@ -59,7 +59,7 @@ class StrictSkills(Skills):
 
 
 def allowed_tools(skill: Skill) -> list[str] | None:
-    """Return the names of the tools that a skill allows, or None without a restriction."""
+    """The names of the tools that a skill allows, or None if it allows all."""
     for key in ("allowed-tools", "allowed_tools"):
         if key in skill.fields:
             return NAMES.findall(skill.fields[key])

@@ -25,7 +25,7 @@ class SlashCommand:
 
 
 def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
-    """Return the slash commands in a folder: "review" is review.md.
+    """Find the slash commands in a folder: "review" is review.md.
 
     Front matter is optional; its `description` is meant for lists of commands.
     """
@@ -36,9 +36,9 @@ def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
 
 
 def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:
-    """Return the prompt for "/name arguments". Other lines are returned unchanged.
+    """Turn "/name arguments" into its prompt. Any other line stays as it is.
 
-    If the template does not contain $ARGUMENTS, the arguments are appended.
+    If the template has no $ARGUMENTS, they come at the end.
     """
     name, _, arguments = line.partition(" ")
     if not name.startswith("/") or name[1:] not in commands:
@@ -73,7 +73,7 @@ COMMANDS: dict[str, Callable[[Agent], Agent]] = {f.__name__: f for f in (undo, c
 
 
 def take(agent: Agent, line: str, prompts: dict[str, SlashCommand]) -> Agent:
-    """Execute a line of input. Return the agent for the next line."""
+    """Do what a line of input says. Returns the agent for the next line."""
     name = line.split()[0].removeprefix("/") if line.startswith("/") else ""
     if name in COMMANDS:
         return COMMANDS[name](agent)

@@ -1,9 +1,8 @@
 """Sessions in one SQLite database instead of a folder of files.
 
-Use a database where backups of one file are easier than of thousands. A subclass of `Session` reads
-the lines of a session and appends a line. SQLite provides durability and locking: a commit survives
-a kill and a power failure, and the lock disappears with its process. Only one process at a time can
-use a database.
+Use a database if one file is easier to back up than thousands. A subclass of `Session` reads the
+lines of a session, and appends to them. SQLite does the rest: a commit survives a kill and a power
+failure, and the lock ends with its process. Only one process at a time can use a database.
 """
 
 import sqlite3
@@ -39,7 +38,7 @@ class Database:
             raise SessionLocked(f"{path} is in use by another process: {error}") from error
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
-        """Return all rows. Database errors are raised as OSError, like errors of files."""
+        """Run a statement, and return all rows. An error is an OSError, as it is with files."""
         try:
             with self.lock:
                 return self.db.execute(sql, values).fetchall()

@@ -66,7 +66,7 @@ class AgentDefinition:
 
 
 def task_tool(definitions: Sequence[AgentDefinition], template: Loop) -> Tool:
-    """Return the tool `task`, which starts a sub-agent by name: a fork of the template."""
+    """Make the tool `task`, which starts a sub-agent by name: a fork of the template."""
     agents = dict[str, Loop]()
     description = TASK
     for definition in definitions:

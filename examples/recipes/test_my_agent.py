@@ -1,8 +1,8 @@
 """Tests for your own agent: fast and deterministic, without a network or an API key.
 
-Use the pattern to test your tools, prompts and mixins. The model is a script; assertions refer to
-the messages that the model received. `dependency_overrides` replaces a service with a test double.
-With `on_tool_error="raise"`, a bug in a tool fails the test instead of becoming an error result.
+Use this for tests of your tools, prompts and mixins. The model is a script; assert on what it got.
+`dependency_overrides` replaces a service with a double. With `on_tool_error="raise"`, a bug in
+a tool fails the test, and doesn't become an error result.
 """
 
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ class FakeStock(Stock):
 
 
 def play(*script: Any, questions: int = 1) -> ScriptedModel:
-    """Return the scripted model after an agent has answered questions."""
+    """Let an agent answer questions. Returns the scripted model, with its requests."""
     llm = ScriptedModel(*script)
     agent = Clerk(llm=llm, dependency_overrides={Stock: FakeStock}, on_tool_error="raise")
     for number in range(questions):

@@ -1,8 +1,8 @@
-"""Hundreds of tools, of which the model sees only the results of its searches.
+"""Hundreds of tools, of which the model only gets those it searches for.
 
-Use tool search with several MCP servers, whose schemas may be longer than the conversation. This
-program simulates the tools; with real servers, `searchable_tools` is `[tool for server in servers
-for tool in server.tools]`. For a semantic search, write your own search function.
+Use tool search if you have several MCP servers, whose schemas may be longer than the conversation.
+This program makes the tools up; with real servers, `searchable_tools` is `[tool for server in
+servers for tool in server.tools]`. To search by meaning, write your own search function.
 """
 
 from collections.abc import Sequence

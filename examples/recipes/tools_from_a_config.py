@@ -1,7 +1,7 @@
 """Tools from a JSON file: HTTP requests as tools, and a system prompt from the same file.
 
-Use the loader where the authors of tools do not write Python, for example in customer service. Copy
-this file into your program's folder:
+Use the loader if those who write the tools don't write Python, as in customer service. Copy this
+file into your program's folder:
 
     loader = ConfigToolLoader.load_from_file("desk.json")
     agent = Agent(
@@ -10,14 +10,14 @@ this file into your program's folder:
         system_prompt=loader.build_system_prompt(),
     )
 
-The model controls only the values of parameters: neither the host, nor the path, nor the names of
-headers. Values are encoded for their position in the request. `send` connects only to validated
-addresses, and does not follow redirects. `${NAME}` is an environment variable, read when the config
-is loaded. The values of environment variables and of `context_vars` are never displayed; in
-responses and errors, values of six or more characters are replaced with ***.
+The model only chooses the values of parameters: neither the host, nor the path, nor the names of
+headers. Values are encoded for the place where they go. `send` only connects to addresses that it
+has checked, and follows no redirects. `${NAME}` is an environment variable, read when the config is
+loaded. The values of environment variables and of `context_vars` are never shown: in responses and
+errors, *** takes the place of those that have six or more characters.
 
-The format is compatible with the loaders in some forks of bu_agent_sdk. `mcp_json` converts a list
-`mcp_servers` in the config to the format of `toolkits.mcp`:
+Loaders in some forks of bu_agent_sdk have the same format. `mcp_json` turns a list `mcp_servers` in
+the config into the format of `toolkits.mcp`:
 
     text = mcp_json(Path("agent.json").read_text())
     async with mcp_servers("agent.json", text) as servers: ...
@@ -98,7 +98,7 @@ class Config(StrictConfig):
 
 
 def export_config_schema() -> JSON:
-    """Return the JSON schema of a config, for an editor or a form."""
+    """The JSON schema of a config, for an editor or a form."""
     return Config.model_json_schema()
 
 
@@ -137,11 +137,11 @@ class ConfigToolLoader:
         return self.config.action_books
 
     def get_tools(self, context_vars: Mapping[str, object] = {}) -> list[Tool]:
-        """Return the tools. The secret `context_vars` fill places that are not parameters."""
+        """Make the tools. The secret `context_vars` fill the places that aren't parameters."""
         return [HTTPTool(tool, context_vars, self) for tool in self.config.tools]
 
     def build_system_prompt(self) -> str:
-        """Return a prompt with the agent's identity, tone, and actions by condition."""
+        """Write a prompt: who the agent is, its tone, and what to do in which case."""
         settings = self.basic_settings.model_dump(exclude={"chatbot_id"})
         lines = [f"{key.capitalize()}: {text}" for key, text in settings.items() if text]
         for book in self.action_books:
@@ -251,7 +251,7 @@ def fill(template: Any, values: JSON) -> Any:
 
 
 def texts_in(value: Any) -> list[str]:
-    """Return the texts that a nested value contains."""
+    """The texts in a nested value."""
     # {"a": ["me", 7]} -> ["me", "7"]
     if value.__class__ is dict:
         value = list(value.values())

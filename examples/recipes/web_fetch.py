@@ -1,10 +1,10 @@
 """A tool that reads web pages of listed hosts.
 
-Use `web_fetch` for agents that read documentation or an internal service. The code is a part of the
-program agentloop_chat, which is installed together with agentloop; to change the code, copy
-examples/agentloop_chat/web_fetch.py. The model chooses among the hosts in the list. Private
-addresses of public names are rejected, redirects are not followed, and responses have a limit.
-Pages are text of unknown authors: see fence.py. In the chat, `web = ["docs.python.org"]` in the
+Use `web_fetch` for agents that read documentation or an internal service. It's part of the program
+agentloop_chat, which is installed together with agentloop; to change it, copy
+examples/agentloop_chat/web_fetch.py. The model chooses among the hosts that you list. The tool
+refuses a private address behind a public name, follows no redirects, and limits the size of a page.
+Anybody may have written a page: see fence.py. In the chat, `web = ["docs.python.org"]` in the
 config file adds the tool.
 """
 
