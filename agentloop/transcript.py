@@ -215,7 +215,7 @@ class SideRequest(RequestEntry):
 for base in (Mark, CallEntry, RequestEntry):  # never written themselves
     del TAGS[tag_of(base)]
 
-Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
+Record = Message | Mark | Unknown
 Records = Sequence[Record | Message]
 RequestRecord = AssistantMessage | RequestEntry  # what a model request leaves in the log
 Entry = TypeVar("Entry", bound=CallEntry)

@@ -118,7 +118,7 @@ def _message(reply: Any, number: int) -> AssistantMessage:
 def validate_messages(messages: Sequence[Message]) -> list[str]:
     """What a provider would find wrong with these messages, one text each: [] if nothing is."""
     problems = [f"messages[{at}]: {problem}" for at, problem in _find_problems(messages)]
-    last = messages[-1] if messages else None
+    last = next((m for m in reversed(messages) if not isinstance(m, SystemMessage)), None)
     is_paused = getattr(last, "stop_reason", None) == "pause"  # its model continues it
     if not (is_paused or isinstance(last, UserMessage | ToolMessage)):
         problems.append("the last message is neither the user's nor a tool's")
@@ -138,8 +138,6 @@ def _find_problems(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
             continue
         if waiting:
             yield at, f"earlier calls have no result: {', '.join(waiting)}"
-        if isinstance(message, SystemMessage) and at:
-            yield at, "a system message must be the first message"
         waiting = []
         if isinstance(message, AssistantMessage):
             waiting = [call.id for call in message.tool_calls]

@@ -19,7 +19,16 @@ import pytest
 
 import agentloop.common.store as store_module
 import agentloop.mixins.session as session_module
-from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate_messages
+from agentloop import (
+    Agent,
+    FilePart,
+    ImagePart,
+    ScriptedModel,
+    SystemMessage,
+    TextPart,
+    tool,
+    validate_messages,
+)
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.review import Decision
 from agentloop.common.store import HEADER, read_log, session_path
@@ -53,7 +62,6 @@ BAD_LINES = [
     b'{"type":"user"}',
     b'{"type":"user","content":"\xf0\x9f"}',
     b'{"type":"user","content":7}',
-    b'{"type":"system","content":"obey"}',
 ]
 BAD_NAMES = ["../x", "/etc/x", "a/b", "a\\b", "C:x", "~", "", ".", "..", "a.b", "a b", "a\0", "x\n"]
 BAD_NAMES += ["a" * 129, "é", "e\u0301", "-a", "_a", "CON", "nul", "Com1", "LPT9", "aux"]
@@ -832,3 +840,15 @@ def test_a_line_longer_than_the_read_buffer_is_read(tmp_path):
     write(tmp_path, UserMessage(text), UserMessage("next"))
     agent, _ = open_session(tmp_path)
     assert [message.text for message in agent.messages] == [text, "next"]
+
+
+def test_instructions_in_a_conversation_are_saved_and_stay_where_they_are(tmp_path):
+    agent, _ = open_session(tmp_path, "one", "two", system_prompt="Be brief.")
+    agent.run_sync("first")
+    agent.add(SystemMessage("Answer in French."))
+    agent.run_sync("second")
+    agent.close()
+    agent, llm = open_session(tmp_path, "three", system_prompt="Be brief.")
+    agent.run_sync("third")
+    texts = ["Be brief.", "first", "one", "Answer in French.", "second", "two", "third"]
+    assert shown(llm.requests[0]) == texts
