@@ -35,6 +35,7 @@ from agentloop import (
     ScriptedModel,
     Session,
     StepStartEvent,
+    ToolCall,
     ToolCallEvent,
     ToolMessage,
     UsageEvent,
@@ -53,7 +54,6 @@ from agentloop.events import (
     events_of,
 )
 from agentloop.messages import Unknown
-from agentloop.models.scripted import Reply
 from agentloop.transcript import Fold, Records, RunStart, is_complete
 
 Channel = Literal["progress", "control", "monitor"]
@@ -302,7 +302,7 @@ async def main(agent: Served) -> None:
                 break
 
 
-def analyst(messages: Sequence[Message], tools: object) -> Reply:
+def analyst(messages: Sequence[Message], tools: object) -> ToolCall | str:
     """Simulate a model for any number of prompts."""
     if isinstance(messages[-1], ToolMessage):
         return "More in February."

@@ -30,6 +30,7 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Depends,
+    Loop,
     Request,
     ScriptedModel,
     Tool,
@@ -40,7 +41,6 @@ from agentloop import (
 )
 from agentloop.content import as_text, clip
 from agentloop.messages import JSON, text_of
-from agentloop.mixins.nested_calls import NestedCalls
 
 LIMITS: ResourceLimits = {
     "max_feed_duration_secs": 10,  # without the time of the calls
@@ -62,7 +62,7 @@ TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"
 TYPES |= {"array": "list", "object": "dict"}
 
 
-class CodeMode(NestedCalls):
+class CodeMode(Loop):
     """Offers the model a single tool, for programs. Put it left of all other mixins.
 
     max_result_chars: as in `Loop`, but for the calls of programs.
@@ -84,7 +84,7 @@ class CodeMode(NestedCalls):
 def python_tool(tools: Sequence[Tool]) -> Tool:
     """Make the tool that runs programs. Only the calls of a program have side effects."""
 
-    async def run_python(code: str, agent: Annotated[NestedCalls, Depends(current_agent)]) -> str:
+    async def run_python(code: str, agent: Annotated[Agent, Depends(current_agent)]) -> str:
         return await run_program(code, agent, [tool.name for tool in tools])
 
     about = ABOUT + "\n".join(map(signature, tools))
@@ -101,7 +101,7 @@ def signature(tool: Tool) -> str:
     return f"{head}: {tool.description!r}"
 
 
-async def run_program(code: str, agent: NestedCalls, names: Collection[str]) -> str:
+async def run_program(code: str, agent: Agent, names: Collection[str]) -> str:
     """Run a program. Returns what it prints, and the value of its last expression.
 
     Calls that are awaited together run at the same time. A request for approval, or any other Stop,
@@ -144,7 +144,7 @@ async def run_program(code: str, agent: NestedCalls, names: Collection[str]) -> 
     return clip("".join(printed) + as_text(state.output), MAX_RESULT)
 
 
-async def call_tool(agent: NestedCalls, name: str, arguments: JSON) -> Any:
+async def call_tool(agent: Agent, name: str, arguments: JSON) -> Any:
     """Make a call. Returns its result, or its exception, in Monty's format."""
     try:
         result = await agent.call(name, **arguments)

@@ -16,7 +16,6 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 from agentloop import Agent, ScriptedModel, ToolCall, call, tool
-from agentloop.common.decides import Decides
 from agentloop.mixins.approval import Approval
 
 
@@ -27,7 +26,7 @@ def question(waiting: ToolCall) -> types.ElicitRequestFormParams:
     return types.ElicitRequestFormParams(message=message, requested_schema=form)
 
 
-def answer(agent: Decides, call_id: str, reply: Any) -> None:
+def answer(agent: Agent, call_id: str, reply: Any) -> None:
     text = str(reply.content["text"]) if reply.content else "The user declined."
     awaits = agent.conversation.states[call_id].awaits
     if awaits and awaits.stop_reason == "needs_approval":
@@ -36,8 +35,8 @@ def answer(agent: Decides, call_id: str, reply: Any) -> None:
         agent.answer(call_id, text)
 
 
-def server_of(template: Decides, name: str, description: str) -> MCPServer:
-    server, open_runs = MCPServer(name), dict[str, Decides]()
+def server_of(template: Agent, name: str, description: str) -> MCPServer:
+    server, open_runs = MCPServer(name), dict[str, Agent]()
 
     @server.tool(description=description)
     async def ask(prompt: str, ctx: Context[Any]) -> str | types.InputRequiredResult:

@@ -24,7 +24,6 @@ from agentloop import (
     tool,
 )
 from agentloop.arguments import parse_arguments
-from agentloop.models.scripted import Reply
 from agentloop.toolkits.skills import Skill, Skills, discover_skills
 from agentloop.transcript import Fold, Records
 
@@ -115,18 +114,18 @@ class Butler(StrictSkills, Agent):
 
 
 if __name__ == "__main__":
-    script: list[Reply] = [
+    llm = ScriptedModel(
         call("skill", name="brew-tea"),
         call("skill", name="brew-tea", path="temperatures.md"),
         [call("kettle", degrees=70), call("door")],
         "Here is your tea. The door remains closed.",
-    ]
+    )
     with TemporaryDirectory() as folder:
         home = Path(folder, "brew-tea")
         home.mkdir()
         (home / "SKILL.md").write_text(TEA, encoding="utf-8")
         (home / "temperatures.md").write_text("Green: 70. Black: 95.", encoding="utf-8")
-        butler = Butler(llm=ScriptedModel(*script), skills=discover_skills(folder))
+        butler = Butler(llm=llm, skills=discover_skills(folder))
         butler.run_sync("A green tea, please.")
     for message in butler.messages:
         print(f"{type(message).__name__}: {message.text}")

@@ -82,7 +82,7 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.common.nested": ["InnerCall", "InnerResult"],
     "agentloop.transcript": [
         *("Awaits", "CallEntry", "CallState", "Conversation", "Fold", "Log", "Records"),
-        *("Reset", "RunEnd", "with_unique_ids"),
+        *("Reset", "RunEnd", "is_complete", "with_unique_ids"),
     ],
     "agentloop.waiting": ["call_function", "cancel_and_wait", "wait_for"],
 }
