@@ -76,6 +76,7 @@ SAFE_GIT = {
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
     "GIT_CONFIG_VALUE_0": "explicit",
 }
+MAX_LISTED = 20  # sessions in a list
 NOBODY = "Denied: no user is present to approve this call. --yes allows all calls."
 
 
@@ -389,6 +390,8 @@ class Chat:
             if rest and not matches:
                 self.note(f"No other session has a name that starts with {rest}.")
             lines = [*map(described, matches or self.other_sessions())] or ["none"]
+            if len(lines) > MAX_LISTED:
+                lines[MAX_LISTED:] = [f"... {len(lines) - MAX_LISTED} older ones"]
             self.terminal.say("\n".join(["Other sessions:", *lines]))
 
     def other_sessions(self, name: str = "") -> list[SessionInfo]:

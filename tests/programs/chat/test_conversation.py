@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import pytest
 from agentloop_chat.coding_agent import expired
 from agentloop_chat.conversation import Chat, Setup
 from agentloop_chat.program import with_servers
+from agentloop_chat.sessions import stem
 
 from agentloop import (
     Agent,
@@ -24,6 +26,7 @@ from agentloop import (
     call,
     current_agent,
     current_call,
+    session_path,
     tool,
 )
 from agentloop.cli.terminal import Terminal
@@ -217,3 +220,13 @@ def test_an_export_may_be_a_picture_in_the_home_folder(start, tmp_path):
         chat.runner.run(chat.reply("go"))
         chat.runner.run(chat.do_export("~/run.svg"))
     assert (tmp_path / "run.svg").read_text().startswith("<svg")
+
+
+def test_a_list_of_sessions_ends_after_the_newest_ones(start, tmp_path):
+    with start("hi", session="s") as chat:
+        chat.runner.run(chat.reply("go"))
+        for number in range(30):
+            shutil.copy(session_path("s"), session_path(f"{stem(tmp_path)}-{number}"))
+        chat.runner.run(chat.do_resume(""))
+    assert chat.shown_text().count(stem(tmp_path)) == 20
+    assert "... 10 older ones" in chat.shown_text()
