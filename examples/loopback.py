@@ -1,4 +1,4 @@
-"""A loopback server that replays a script over Chat Completions, with real HTTP and streams.
+"""A server on this machine that replays a script over Chat Completions, with real HTTP and streams.
 
 with loopback([[("add", {"a": 2, "b": 3})], "It is 5."]) as base_url:
     ChatOpenAI("scripted", base_url=base_url)
@@ -23,12 +23,12 @@ Turn: TypeAlias = str | Sequence[str | Call]
 
 @contextmanager
 def loopback(script: Sequence[Turn], pause: float = 0.0) -> Generator[str]:
-    """Serve the script on a free port of 127.0.0.1; yield the base URL for a chat model.
+    """Serve the script on a free port of 127.0.0.1, and yield the base URL for a chat model.
 
     pause: seconds between words.
 
-    The number of the model's messages in the request selects the turn. Like providers, the server
-    rejects requests in which a call has zero or several results.
+    How many messages of the model are in the request says which turn comes next. Like a provider,
+    the server refuses a request in which a call has no result, or several.
     """
 
     class Handler(BaseHTTPRequestHandler):

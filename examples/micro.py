@@ -3,8 +3,8 @@
     python micro.py                             runs a script, offline
     python micro.py "What is 2 + 3?"            with ANTHROPIC_API_KEY or OPENAI_API_KEY
 
-Every class overrides seams of the loop in nano.py to add one feature. Session, Approval and
-Streaming derive from Resumable, and work independently of each other:
+Each class adds a feature: it overrides seams of the loop in nano.py. Session, Approval and Streaming
+derive from Resumable, and none of them needs the others:
 
     class Assistant(Session, Approval, Agent, Streaming): ...
 
@@ -65,24 +65,24 @@ NOT_RUN = "Not run: the user continued without this call."
 
 
 class Resumable(Loop):
-    """Runs that continue after a decision, an error or a crash, without repeating a call.
+    """Runs that go on after a decision, an error or a crash, and repeat no call.
 
-    The log contains a record {"role": "start"} for every started call. Only messages, results
-    and summaries are sent to the model.
+    When a call starts, the log gets a record {"role": "start"}. Only messages, results and
+    summaries are sent to the model.
     """
 
     async def run(self, prompt: str) -> Result:
-        """Process a prompt. Calls without a result are closed and will not run."""
+        """Work on a prompt. Calls that have no result are closed, and won't run."""
         if not self.busy:
             for call in self.open_calls:
                 self.record(result_of(call, NO_RESULT if self.has_started(call) else NOT_RUN))
         return await super().run(prompt)
 
     async def resume(self) -> Result:
-        """Continue the newest run: execute the calls that have not started, then send a request.
+        """Continue the newest run: run the calls that haven't started, then send a request.
 
-        Started calls may have had effects. Such calls are not repeated, and their placeholder
-        results state that the outcome is unknown. If the run has its answer, this is the result.
+        A call that had started may have had effects. It isn't repeated, and its placeholder result
+        says that the outcome is unknown. If the run has its answer already, that's the result.
         """
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first")
@@ -122,23 +122,23 @@ class Resumable(Loop):
 
 
 class Approval(Resumable):
-    """Ends a run with "needs_approval" before a turn with calls that require approval.
+    """Ends a run with "needs_approval" before a turn whose calls need it.
 
     `pending` lists the calls. No call of the turn runs until every pending call is decided.
 
-    requires_approval: a function that receives the name of a tool and the arguments. An exception
-        of the function ends the run, and no call of the turn runs.
+    requires_approval: a function that gets the name of a tool and the arguments. If it raises, the
+        run ends, and no call of the turn runs.
     """
 
     requires_approval: Callable[[str, Message], bool]
 
     @property
     def pending(self) -> Messages:
-        """The calls without a decision. A new prompt closes pending calls without execution."""
+        """The calls that wait for a decision. A new prompt closes them, and they don't run."""
         return [call for call in self.open_calls if self._is_undecided(call)]
 
     def decide(self, call_id: str, *, allow: bool, note: str = "") -> None:
-        """Allow or deny a pending call. `note` is shown to the model after a denial."""
+        """Allow or deny a pending call. If you deny it, the model reads the `note`."""
         if call_id not in [call["id"] for call in self.pending]:
             raise ValueError(f"call {call_id!r} is not pending: agent.pending lists the calls")
         decision = {"role": "decision", "tool_call_id": call_id, "allow": allow, "note": note}
@@ -173,12 +173,12 @@ class Approval(Resumable):
 
 
 class Session(Resumable):
-    """Stores the log in a file of JSON lines, from which another process can continue.
+    """Keeps the log in a file of JSON lines, so that another process can continue.
 
     Every record is on disk before `record` returns. After `kill -9`, `resume` continues. One
     process at a time can open a session (not checked on Windows).
 
-    session: path of the file, which is created if missing.
+    session: the path of the file, which is made if there's none.
     """
 
     session: str
@@ -225,7 +225,7 @@ class TextDelta(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """A call of the model. The tool may already be running when the reader receives the event."""
+    """A call of the model. When you read the event, the tool may be running already."""
 
     id: str
     name: str
@@ -251,9 +251,9 @@ class Streaming(Resumable):
         self._readers = list[asyncio.Queue[Event | None]]()
 
     async def query_stream(self, prompt: str | None = None) -> AsyncIterator[Event]:
-        """Iterate over the events of a run. Without a prompt, `resume`.
+        """Iterate over the events of a run. If there's no prompt, `resume`.
 
-        Leaving the iteration cancels the run. Model errors are raised at the end of the iteration.
+        If you leave the loop, the run is cancelled. If the model fails, the loop raises at the end.
         """
         queue = asyncio.Queue[Event | None]()
         task = asyncio.create_task(self.resume() if prompt is None else self.run(prompt))
@@ -301,7 +301,7 @@ def ignore(text: str) -> None:
 async def server_events(url: str, headers: dict[str, str], body: Message) -> AsyncIterator[Message]:
     """Send a request, and yield the data of the events in the response.
 
-    Up to three retries, but none after the first event, whose text may have been shown.
+    It retries three times at most, and never after the first event: you may have seen its text.
     Raises ModelError.
     """
     content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
@@ -345,7 +345,7 @@ class ChatOpenAI(NanoOpenAI):
     """OpenAI's Chat Completions API, or a compatible server. Replies are streamed."""
 
     async def ainvoke(self, messages: Messages, tools: Tools = ()) -> Message:
-        """Return the model's reply. Raises ModelError."""
+        """Get the model's reply. Raises ModelError."""
         url = f"{self.base_url or os.environ.get('OPENAI_BASE_URL', OPENAI)}/chat/completions"
         key = self.api_key or os.environ.get("OPENAI_API_KEY")
         options = {"stream": True, "stream_options": {"include_usage": True}}
@@ -384,7 +384,7 @@ class ChatAnthropic:
     max_tokens: int = 16_000  # of a reply
 
     async def ainvoke(self, messages: Messages, tools: Tools = ()) -> Message:
-        """Return the model's reply. Raises ModelError."""
+        """Get the model's reply. Raises ModelError."""
         url = f"{self.base_url or os.environ.get('ANTHROPIC_BASE_URL', ANTHROPIC)}/v1/messages"
         key = self.api_key or os.environ.get("ANTHROPIC_API_KEY", "")
         headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
@@ -412,7 +412,7 @@ class ChatAnthropic:
         return as_reply(blocks, finish, usage)
 
     def body(self, messages: Messages, tools: Tools) -> Message:
-        """Return the request body. The provider caches the prefix up to the two marked blocks."""
+        """The body of a request. The provider caches everything up to the two marked blocks."""
         mark = {"cache_control": {"type": "ephemeral"}}
         body: Message = {"model": self.model, "max_tokens": self.max_tokens, "stream": True}
         if messages[0]["role"] == "system":
@@ -426,13 +426,13 @@ class ChatAnthropic:
 
 
 def declaration(tool: Tool) -> Message:
-    """Return a tool's declaration for Anthropic."""
+    """Declare a tool for Anthropic."""
     parameters = tool.declaration["function"]["parameters"]
     return {"name": tool.name, "description": tool.description, "input_schema": parameters}
 
 
 def as_turns(messages: Messages) -> Messages:
-    """Return messages for Anthropic: lists of blocks, with alternating user and assistant turns."""
+    """Write messages for Anthropic: lists of blocks, in turns of the user and the assistant."""
     turns = Messages()
     for message in messages:
         role = "assistant" if message["role"] == "assistant" else "user"
@@ -461,7 +461,7 @@ FINISH = {  # Anthropic's stop reasons, in the terms of OpenAI
 
 
 def as_reply(blocks: Messages, finish: str, usage: Message) -> Message:
-    """Return a reply of Anthropic in the format of nano.py."""
+    """Read a reply of Anthropic into the format of nano.py."""
     kinds = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     prompt_tokens = sum(usage.get(kind) or 0 for kind in kinds)
     return {

@@ -3,11 +3,11 @@
     python nano.py                                      runs a script, offline
     OPENAI_BASE_URL=http://localhost:11434/v1 OPENAI_MODEL=qwen3 python nano.py "What is 2 + 3?"
 
-`agent.log` is an append-only list of messages in wire format and summaries. Keys with a leading "_"
-are never sent. The model receives a view of the log, in which every call is followed by its result
-or by a placeholder. Therefore a run may end at any point, and providers accept the next request. A
-mixin is a subclass of Loop that overrides some of the seams: context, toolset, call_model,
-call_tools, call_tool, finish, record. Version 1.0.0, MIT, by the agentloop authors.
+`agent.log` is a list that only grows: messages as they're sent, and summaries. Keys that begin with
+"_" are never sent. The model gets a view of the log, in which every call is followed by its result
+or by a placeholder. So a run may end at any point, and providers accept the next request. A mixin
+is a subclass of Loop that overrides some of the seams: context, toolset, call_model, call_tools,
+call_tool, finish, record. Version 1.0.0, MIT, by the agentloop authors.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
     cancel_timeout: float = 5.0  # seconds to wait for a cancelled tool
 
     async def run(self, prompt: str) -> Result:
-        """Process a prompt until the model answers. Exceptions of the model propagate."""
+        """Work on a prompt until the model answers. Raises the model's errors."""
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first, or make another one")
         self.busy, self.nudges = True, 0
@@ -135,7 +135,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
         return well_formed(reply, len(self.log))
 
     async def call_tools(self, calls: Messages) -> Result | None:
-        """Run the calls of a turn concurrently. Return a Result if a done tool ended the run."""
+        """Run the calls of a turn together. Returns a Result if a done tool ended the run."""
         self.nudges = 0  # a call is progress
         tasks = [asyncio.create_task(self.answer(call)) for call in calls]
         try:
@@ -150,7 +150,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
         return stops[0].result if stops else None
 
     async def answer(self, call: Message) -> Stop | None:
-        """Run a call, and record the result immediately. Return a raised Stop."""
+        """Run a call, and record its result at once. Returns a Stop that was raised."""
         try:
             self.record(await self.call_tool(call))
             return None
@@ -159,7 +159,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
             return stop
 
     async def call_tool(self, call: Message) -> Message:
-        """Run a call and return the result. Exceptions become error results."""
+        """Run a call. An exception becomes an error result."""
         name, tools = call["function"]["name"], {tool.name: tool for tool in self.toolset()}
         try:
             if name not in tools:
@@ -174,14 +174,14 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
             return result_of(call, f"{type(error).__name__}: {str(error) or 'effects are unknown'}")
 
     async def finish(self, result: Result) -> Result | None:
-        """Return the result that ends the run, or None to continue."""
+        """Return the result to end the run, or None to go on."""
         return result
 
     def record(self, record: Message) -> None:
         self.log.append(record)
 
     def nudge(self, text: str) -> None:
-        """Append a message to continue the run. Raise Stop after three consecutive nudges."""
+        """Append a message, so that the run goes on. Raises Stop after three of them in a row."""
         self.nudges += 1
         if self.nudges > 3:
             raise Stop("no_progress", self.log[-1]["content"])
@@ -199,7 +199,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
 
 
 async def cancel_and_wait(tasks: list[asyncio.Task[Any]], grace: float) -> None:
-    """Cancel tasks. Return after all have ended, or after `grace` seconds."""
+    """Cancel tasks, and wait until all have ended, but at most `grace` seconds."""
     for task in tasks:
         if task not in closing:
             task.cancel()
@@ -214,7 +214,7 @@ def tool(description: Function) -> Tool: ...
 @overload
 def tool(description: str = "", **options: Any) -> Callable[[Function], Tool]: ...
 def tool(description: Any = "", **options: Any) -> Any:
-    """Convert a function to a tool: `@tool`, or `@tool("description", timeout=10)`."""
+    """Turn a function into a tool: `@tool`, or `@tool("description", timeout=10)`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -261,7 +261,7 @@ class Tool:
 
 
 async def call_function(function: Function, arguments: Message) -> Any:
-    """Await an async function. Run a plain function in a daemon thread, which never delays exit."""
+    """Await an async function; run any other in a daemon thread, which never delays the exit."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     outcome = Future[Any]()
@@ -344,7 +344,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):  # requests pass from left t
 
 
 def view(log: Messages) -> Messages:
-    """Return the messages for the model: no summaries, each call followed by its result."""
+    """The messages for the model: each call is followed by its result; summaries are left out."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     records, messages = log, Messages()
     for record in log:
@@ -360,7 +360,7 @@ def view(log: Messages) -> Messages:
 
 
 def sent(record: Message) -> Message:
-    """Return a message in wire format: without private keys and empty lists."""
+    """A message as it's sent: no private keys, and no empty lists."""
     return {key: value for key, value in record.items() if key[0] != "_" and value != []}
 
 
@@ -369,7 +369,7 @@ def result_of(call: Message, text: str) -> Message:
 
 
 def well_formed(reply: Message, place: int) -> Message:
-    """Return a reply that every provider accepts. Some servers omit or repeat ids."""
+    """Make a reply valid for every provider. Some servers leave ids out, or repeat them."""
     calls, stop_reason = Messages(), UNFINISHED.get(reply.get("_finish", ""), "completed")
     for call in reply.get("tool_calls") or []:
         name = re.sub("[^a-zA-Z0-9_-]", "_", call["function"]["name"])
@@ -391,7 +391,7 @@ class ChatOpenAI:  # OpenAI's Chat Completions API, or a compatible server
     api_key: str = ""  # or OPENAI_API_KEY
 
     async def ainvoke(self, messages: Messages, tools: Tools = ()) -> Message:
-        """Return the model's reply. Raise ModelError after up to three retries."""
+        """Get the model's reply. Raises ModelError after at most three retries."""
         body: Message = {"model": self.model, "messages": messages}
         if tools:
             body["tools"] = [tool.declaration for tool in tools]
@@ -429,7 +429,7 @@ class ScriptedModel:  # returns scripted replies in order: texts, calls and list
 
 
 def call(name: str, /, **arguments: Any) -> Message:
-    """Return a tool call in the format of Chat Completions."""
+    """A tool call, in the format of Chat Completions."""
     return {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 

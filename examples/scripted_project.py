@@ -26,7 +26,7 @@ SCRIPT: list[Turn] = [
 
 
 def make_project() -> Path:
-    """Create the project in a new temporary folder."""
+    """Make the project in a new temporary folder."""
     root = Path(tempfile.mkdtemp(prefix="first-agent-"))
     for name, text in PROJECT.items():
         (root / name).write_text(text, encoding="utf-8")

@@ -45,7 +45,7 @@ class Tool:
 
 
 def tool(description="", **options):
-    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
+    """Turn a function into a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -125,7 +125,7 @@ class Loop:
 
 
 def view(log):
-    """Return the messages for the model: results directly follow their calls."""
+    """The messages for the model: results come directly after their calls."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     messages = []
     for record in log:

@@ -80,7 +80,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
     max_iterations: int = 200  # turns of a run
 
     async def run(self, prompt: str) -> Result:
-        """Process a prompt until the model answers. Exceptions of the model propagate."""
+        """Work on a prompt until the model answers. Raises the model's errors."""
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first, or make another one")
         self.busy, self.nudges = True, 0
@@ -119,7 +119,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
         return well_formed(reply, len(self.log))
 
     async def call_tools(self, calls: Messages) -> Result | None:
-        """Run the calls of a turn concurrently. Return a Result if a done tool ended the run."""
+        """Run the calls of a turn together. Returns a Result if a done tool ended the run."""
         self.nudges = 0  # a call is progress
         tasks = [asyncio.create_task(self.answer(call)) for call in calls]
         await asyncio.wait(tasks)
@@ -130,7 +130,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
         return stops[0].result if stops else None
 
     async def answer(self, call: Message) -> Stop | None:
-        """Run a call, and record the result immediately. Return a raised Stop."""
+        """Run a call, and record its result at once. Returns a Stop that was raised."""
         try:
             self.record(await self.call_tool(call))
             return None
@@ -139,7 +139,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
             return stop
 
     async def call_tool(self, call: Message) -> Message:
-        """Run a call and return the result. Exceptions become error results."""
+        """Run a call. An exception becomes an error result."""
         name, tools = call["function"]["name"], {tool.name: tool for tool in self.toolset()}
         try:
             if name not in tools:
@@ -154,14 +154,14 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
             return result_of(call, f"{type(error).__name__}: {error}")
 
     async def finish(self, result: Result) -> Result | None:
-        """Return the result that ends the run, or None to continue."""
+        """Return the result to end the run, or None to go on."""
         return result
 
     def record(self, record: Message) -> None:
         self.log.append(record)
 
     def nudge(self, text: str) -> None:
-        """Append a message to continue the run. Raise Stop after three consecutive nudges."""
+        """Append a message, so that the run goes on. Raises Stop after three of them in a row."""
         self.nudges += 1
         if self.nudges > 3:
             raise Stop("no_progress", self.log[-1]["content"])
@@ -173,7 +173,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
 
 
 def tool(description: Any = "", **options: Any) -> Any:
-    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
+    """Turn a function into a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -204,7 +204,7 @@ class Tool:
 
 
 def view(log: Messages) -> Messages:
-    """Return the messages for the model: results directly follow their calls."""
+    """The messages for the model: results come directly after their calls."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     messages = Messages()
     for record in log:
@@ -217,7 +217,7 @@ def view(log: Messages) -> Messages:
 
 
 def sent(record: Message) -> Message:
-    """Return a message in wire format: without private keys and empty lists."""
+    """A message as it's sent: no private keys, and no empty lists."""
     return {key: value for key, value in record.items() if key[0] != "_" and value != []}
 
 
@@ -226,7 +226,7 @@ def result_of(call: Message, text: str) -> Message:
 
 
 def well_formed(reply: Message, place: int) -> Message:
-    """Return a reply that every provider accepts. Some servers omit or repeat ids."""
+    """Make a reply valid for every provider. Some servers leave ids out, or repeat them."""
     calls, stop_reason = Messages(), UNFINISHED.get(reply.get("_finish", ""), "completed")
     for call in reply.get("tool_calls") or []:
         name = re.sub("[^a-zA-Z0-9_-]", "_", call["function"]["name"])
@@ -253,7 +253,7 @@ class ScriptedModel:  # returns scripted replies in order: texts, calls and list
 
 
 def call(name: str, /, **arguments: Any) -> Message:
-    """Return a tool call in the format of Chat Completions."""
+    """A tool call, in the format of Chat Completions."""
     return {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 

@@ -36,7 +36,7 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def compare(before, after):
-    """Return how many tokens of a request are cached, billed again, and new.
+    """Count the tokens of a request: cached, billed again, and new.
 
     The cache holds the tools, and the messages at the start that equal those of the last request.
     """
@@ -58,17 +58,17 @@ def requests(kind, **settings):
 
 
 def results(request):
-    """Return the size of each tool result in a request."""
+    """The size of each tool result in a request."""
     return [len(message.text) for message in request.messages if isinstance(message, ToolMessage)]
 
 
 def counts_of(requests):
-    """Return the three counts of each request of a run."""
+    """The three counts of each request of a run."""
     return [compare(before, after) for before, after in pairwise([Request(()), *requests])]
 
 
 def draw(counts):
-    """Return a bar for a request: cached tokens, tokens billed again, new tokens."""
+    """Draw a bar for a request: cached tokens, tokens billed again, new tokens."""
     parts = zip("-#+", counts, strict=True)
     return "".join(mark * max(tokens > 0, round(tokens / 512)) for mark, tokens in parts)
 

@@ -50,7 +50,7 @@ def recipe(dish: str) -> str:
 
 
 def choose(environment):
-    """Return the model for the first defined variable, otherwise the script."""
+    """The model for the first variable that's set, or else the script."""
     for variable, (provider, name) in MODELS.items():
         if environment.get(variable):
             if provider == "ChatOpenAI":

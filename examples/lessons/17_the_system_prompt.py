@@ -36,9 +36,9 @@ def model(messages, tools):
 
 
 def compare(before, after):
-    """Return the number of cached messages, and the tokens of the messages that are billed again.
+    """Count the messages that are cached, and the tokens that are billed again.
 
-    The cache contains the leading messages that equal those of the previous request.
+    The cache has the messages that are those of the request before, from the first on.
     """
     old, new = before.messages, after.messages
     kept = 0

@@ -40,7 +40,7 @@ def model(messages, tools):
 
 
 def score(template):
-    """Return the failed cases. Each case runs in a conversation of its own."""
+    """The cases that failed. Each one has a conversation of its own."""
     wrong = []
     for question, enough in CASES.items():
         answer = template.fork().run_sync(question).text

@@ -1,10 +1,10 @@
-"""Checks whether the task of a lesson is solved; otherwise prints the next step.
+"""Checks whether you have solved the task of a lesson; if not, prints what to do next.
 
     python examples/lessons/check.py 3              # your changes, in the file of lesson 3
     python examples/lessons/check.py 3 my_own.py    # or in a copy
 
-The command runs the file and searches its output for the expected texts, in order. It never calls
-a real model, because the program does not receive your API keys.
+It runs the file and looks for the expected texts in the output, in order. It never asks a real
+model, because the program doesn't get your API keys.
 """
 
 import os
@@ -157,13 +157,13 @@ TASKS = {  # regular expressions of expected output, with advice for missing out
 
 
 def lesson(number):
-    """Return the file of a lesson: 03_several_tools.py for 3."""
+    """The file of a lesson: 03_several_tools.py for 3."""
     (file,) = FOLDER.glob(f"{number:0>{2 if number.isdigit() else 3}}_*.py")
     return file
 
 
 def lacking(number, printed):
-    """Return the next step, or None if the output is complete."""
+    """What to do next, or None if the output is complete."""
     at = 0
     for pattern, advice in TASKS[number]:
         match = re.compile(pattern, re.DOTALL).search(printed, at)
@@ -174,7 +174,7 @@ def lacking(number, printed):
 
 
 def explain(traceback, file):
-    """Return the failed line of the learner's file, and the error."""
+    """The line of your file that failed, and the error."""
     lines = re.findall(rf'File "{re.escape(file)}", line (\d+)', traceback)
     last = traceback.rpartition("\n")[2] or "no message"
     hint = " (does the script have a reply for every request?)" if "IndexError" in last else ""
@@ -182,7 +182,7 @@ def explain(traceback, file):
 
 
 def check(number, file):
-    """Return whether a file solves the task, and one sentence of advice."""
+    """Whether a file solves the task, and a sentence of advice."""
     environment = {name: value for name, value in os.environ.items() if not MODELS.match(name)}
     environment["PYTHONIOENCODING"] = "utf-8"
     command = [sys.executable, file]

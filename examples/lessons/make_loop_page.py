@@ -1,9 +1,9 @@
-"""Generates watch_the_loop.html: a page that shows the work of the loop, record by record.
+"""Makes watch_the_loop.html: a page that shows how the loop works, record by record.
 
     python examples/lessons/make_loop_page.py
 
-Three runs in a kitchen demonstrate concurrent calls, pruned results, a cancelled run and a summary.
-`agentloop view SESSION --loop` generates the same page for any session.
+Three runs in a kitchen show calls at the same time, pruned results, a cancelled run and a summary.
+`agentloop view SESSION --loop` makes the same page of any session.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def take(item: str, amount: int) -> str:
 
 
 def reply_with(text, *calls):
-    """Return a reply with calls and uncached usage, so that pruning starts immediately."""
+    """A reply with calls, of which nothing was cached, so that pruning begins at once."""
     tool_calls = [ToolCall(id, name, arguments) for id, name, arguments in calls]
     return AssistantMessage(text, tool_calls, usage=Usage(5000, 20))
 
@@ -83,7 +83,7 @@ THIRD = AssistantMessage("One day, in the refrigerator.")
 
 
 async def kitchen():
-    """Return the log of the three runs, without times."""
+    """The log of the three runs, without times."""
     begun = asyncio.Event()
 
     @tool
@@ -106,7 +106,7 @@ async def kitchen():
 
 
 def without_time(record, n):
-    """Return a reproducible record: an entry at second `n`, or a message without a duration."""
+    """A record that is the same each time: an entry at second `n`, or a message with no duration."""
     if isinstance(record, Mark):
         return replace(record, at=float(n))
     if isinstance(record, UserMessage):
@@ -115,7 +115,7 @@ def without_time(record, n):
 
 
 def page():
-    """Return the page as bytes."""
+    """The page, as bytes."""
     return page_of("A kitchen in three runs", asyncio.run(kitchen()), loop=True)
 
 

@@ -1,8 +1,8 @@
-"""Generates agents.ipynb: the lessons 1 to 6c as notebook cells with their output.
+"""Makes agents.ipynb: the lessons 1 to 6c as notebook cells with their output.
 
     python examples/lessons/make_notebook.py
 
-Jupyter is not required. Edit the lessons instead of the notebook, and run the program again.
+You don't need Jupyter. Edit the lessons and not the notebook, and run the program again.
 """
 
 import ast
@@ -62,7 +62,7 @@ def nobody_types(prompt):
 
 
 async def run_cell(source, names):
-    """Execute a cell as a notebook does. Return the output."""
+    """Run a cell as a notebook does. Returns its output."""
     printed = io.StringIO()
     code = compile(source, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with contextlib.redirect_stdout(printed):
@@ -73,7 +73,7 @@ async def run_cell(source, names):
 
 
 async def notebook():
-    """Execute the cells, and return the notebook as JSON text."""
+    """Run the cells. Returns the notebook as JSON text."""
     pairs = [("markdown", INTRODUCTION), ("code", INSTALL)]
     for lesson in sorted(FOLDER.glob("0[1-6]*.py")):
         pairs += cells_of(lesson)

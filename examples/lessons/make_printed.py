@@ -1,8 +1,8 @@
-"""Generates PRINTED.md: the output of the lessons, for teachers.
+"""Makes PRINTED.md: what the lessons print, for teachers.
 
     python examples/lessons/make_printed.py
 
-Edit the lessons instead of the page, and run the program again.
+Edit the lessons and not the page, and run the program again.
 """
 
 import os
@@ -17,19 +17,19 @@ HEAD = "# Output of the lessons\n\nLines that start with Notice contain the conc
 
 
 def page(outputs):
-    """Return the page for the outputs of the lessons, by file name."""
+    """The page for the outputs of the lessons, by file name."""
     sections = [f"\n## {name}\n\n```text\n{text}```\n" for name, text in outputs.items()]
     return HEAD + "".join(sections)
 
 
 def without_places(text):
-    """Remove the paths of Python and of temporary folders from a text."""
+    """Take the paths of Python and of temporary folders out of a text."""
     text = text.replace(Path(sys.executable).as_posix(), "python")
     return re.sub(r'File "[^"]*[/\\]', 'File "', text)
 
 
 def output(lesson):
-    """Run a lesson without API keys and keyboard input. Return the output."""
+    """Run a lesson with no API keys and no keyboard. Returns what it prints."""
     environment = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_BASE_URL"))}
     settings = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
     done = subprocess.run([sys.executable, lesson], env=environment, check=True, **settings)

@@ -35,7 +35,7 @@ class Tool:
 
 
 def tool(description="", **options):
-    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
+    """Turn a function into a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)

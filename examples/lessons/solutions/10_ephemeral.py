@@ -22,7 +22,7 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def compare(before, after):
-    """Return the tokens of a request that are cached, billed again, and new.
+    """Count the tokens of a request: cached, billed again, and new.
 
     The cache contains the tools and the leading messages that equal those of the previous request.
     """
