@@ -101,7 +101,8 @@ def fits(value: object, hint: Any) -> bool:
 
 def tuple_of(kind: type[Data], items: object) -> tuple[Data, ...]:
     """Make a tuple of items: () for None. Raises TypeError if one has another type."""
-    whole = tuple(cast(Sequence[Data], items or ()))
+    given = items or ()
+    whole = tuple(cast(Sequence[Data], given if isinstance(given, Iterable) else [given]))
     for item in whole:
         if not isinstance(item, kind):
             raise TypeError(f"each item must be a {kind.__name__}, not {item!r:.80}")

@@ -401,6 +401,8 @@ def held_by_a_reply(made):
         (lambda: Usage(output_tokens=True), "output_tokens must be int"),
         (lambda: ToolCall(7, "add"), "ToolCall: id must be str"),
         (lambda: AssistantMessage(tool_calls=[{"id": "1"}]), "must be a ToolCall"),
+        (lambda: AssistantMessage(tool_calls=ToolCall), "must be a ToolCall, not <class"),
+        (lambda: AssistantMessage(citations=7), "must be a Citation, not 7"),
         (lambda: AssistantMessage(seconds="fast"), r"seconds must be float \| None"),
         (lambda: UserMessage("x", "me"), "origin must be Literal"),
     ],
