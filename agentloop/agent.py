@@ -68,7 +68,8 @@ class Agent(
     output_type: the type of `result.value`: a pydantic model, a dataclass, `list[int]`, ...
     require_done_tool: whether the model must call a done tool to end a run. By default, a plain
         answer ends it.
-    done_nudge: what the model reads if it answers but doesn't call the done tool, `{tool}`.
+    done_nudge: what the model reads if it answers but doesn't call the done tool; `{tool}` becomes
+        the tool's name.
     tool_choice: "auto", "required", "none" or a tool's name: what the first reply to a prompt must
         call.
     context_budget: how many tokens a request may have before the oldest turns are dropped: 16_000
@@ -77,7 +78,7 @@ class Agent(
         context window. With None, only `agent.compact()` summarizes.
     offer_recall: whether the model may search dropped and hidden text with the tool `recall`. It's
         offered if a budget or an ephemeral tool may hide text, unless you have a tool of that name.
-    max_parallel: how many calls run at the same time.
+    max_parallel: how many calls may run at the same time.
     max_result_chars: how long a tool result may be; the middle of a longer one is left out.
     tool_timeout: how many seconds a call may take, unless its tool has its own `timeout`.
     on_tool_error: "return" shows a tool's exception to the model; "raise" ends the run with it,

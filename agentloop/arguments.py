@@ -60,7 +60,7 @@ class Arguments:
             schema = self._adapter.json_schema(schema_generator=_Schema)
         except (PydanticUserError, NameError, TypeError) as error:
             raise TypeError(
-                f"tool {tool!r}: a parameter has a type without a JSON schema: inject it with "
+                f"tool {tool!r}: the type of a parameter has no JSON schema: inject it with "
                 "Depends(...), or use a type that pydantic supports. "
                 f"Pydantic says: {str(error).splitlines()[0]}"
             ) from error

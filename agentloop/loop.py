@@ -180,7 +180,7 @@ class Loop(Settings):
         return self.tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        """Send one request and return the reply. If it's a turn's, it's streamed as events."""
+        """Send one request and return the reply. The reply of a turn is streamed as events."""
         llm = request.model or self.llm
         on_delta = self.emit if request.purpose == "step" and self.listened else None
         start = time.perf_counter()
@@ -253,7 +253,7 @@ class Loop(Settings):
         return result
 
     def record(self, record: Record) -> None:
-        """Append to the log. It emits no event, and because it isn't async, nothing cancels it."""
+        """Append to the log. This emits no event, and can't be cancelled: it isn't async."""
         self.log.append(record)
 
     # ---- what follows from the log

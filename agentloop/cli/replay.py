@@ -70,7 +70,7 @@ class Replay:
             self.terminal.say(f"\nTaken back: {', '.join(names)}", DIM)
 
     def show_inner(self, call_id: str) -> None:
-        """Print the records of the sub-agent of a call."""
+        """Print what a call's sub-agent did."""
         if call_id in self.inner:
             name, records = self.inner.pop(call_id)
             Replay(self.terminal, name).show(records)

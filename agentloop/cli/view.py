@@ -129,9 +129,9 @@ def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: obj
 def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
     """The data of a page: all messages, and rows for the records and the end of each log.
 
-    The row of a reply, or of a run's end (with `every`, each row), has the messages that a request
-    would have at this point, sent or not: the first `same` messages of the row before that has
-    some, then those in `then`.
+    The row of a reply, or of a run's end, has the messages that a request would have at this point,
+    whether one was sent or not; with `every`, each row has them. They are the first `same` messages
+    of the last row that has some, then those in `then`.
     """
     rows: list[JSON] = []
     places: dict[Message, int] = {}

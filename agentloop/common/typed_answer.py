@@ -26,7 +26,7 @@ class OutputModel(ChatModel, Protocol):
     """A chat model whose provider can be asked for JSON of a schema."""
 
     def with_output(self, schema: JSON) -> ChatModel | None:
-        """Copy the model, so that it answers with this schema. None if it can't."""
+        """A copy of the model that answers with this schema; None if it can't."""
         ...
 
 
@@ -46,7 +46,7 @@ class TypedAnswer:
             ) from None
 
     def native_model(self, llm: ChatModel) -> ChatModel | None:
-        """Copy the model, so that it answers with JSON of the type. None if it can't."""
+        """A copy of the model that answers with JSON of the type; None if it can't."""
         return llm.with_output(self.tool.parameters) if isinstance(llm, OutputModel) else None
 
     def parse(self, text: str) -> Any:

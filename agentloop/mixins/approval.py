@@ -438,7 +438,7 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
     """Complain about "deny" and "ask" rules that can never match a call of these tools.
 
     If no tool has the name, a warning is logged, because a later turn may offer one. Raises
-    ValueError if only upper and lower case differ, or if none of the tools has an argument.
+    ValueError if only upper and lower case differ, or if no tool has an argument that a rule names.
     """
     for rule in rules:
         if rule.verdict == "allow":
@@ -453,7 +453,7 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
 def check_tool_name(rule: Rule, tools: Sequence[Tool]) -> None:
     for tool in tools:
         if fnmatchcase(tool.name.lower(), rule.tool.lower()):
-            raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
+            raise ValueError(f"{rule} never matches: the tool is called {tool.name!r}")
     if escape(rule.tool) == rule.tool:
         logger.warning("%s matches no tool of this agent, though it may match a sub-agent's", rule)
 
@@ -466,7 +466,7 @@ def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:
     known = [*dict.fromkeys(names)]
     unknown = [name for name in rule.arguments or () if name not in known]
     if unknown:
-        raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {known}")
+        raise ValueError(f"{rule} never matches: no tool has {unknown}: write one of {known}")
 
 
 def has_fixed_arguments(tool: Tool) -> bool:

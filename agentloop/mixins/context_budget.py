@@ -40,7 +40,9 @@ class ContextBudget(MeasuresRequests):
         if not self.context_budget:
             return
         if compact_threshold(self.llm):
-            raise ValueError("the model's compact_threshold disables context_budget: remove one")
+            raise ValueError(
+                "context_budget doesn't work with the model's compact_threshold: remove one of them"
+            )
         from ..common.dropped_turns import warn_unless_it_pays
 
         warn_unless_it_pays(self.context_budget, self.llm.model, cache_rules(self.llm))

@@ -56,4 +56,4 @@ class Histories(Loop):
         return self.fork()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an agent can't be pickled: save its log with Session, or copy it: fork()")
+        raise TypeError("an agent can't be pickled: save its log with Session, or fork() it")

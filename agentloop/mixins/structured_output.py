@@ -50,7 +50,7 @@ class StructuredOutput(Loop):
         typed_answer(self.output_type)
 
     async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
-        """Run a prompt with this `output_type`. The value is None if the run ends without one."""
+        """Run a prompt with this `output_type`. If the run has no answer, the value is None."""
         answer = typed_answer(output_type)
         await self.wait_for_cancelled_run()
         self._run_answer = answer

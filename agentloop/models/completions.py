@@ -207,7 +207,7 @@ def _parts(message: Message) -> list[JSON]:
 
 
 def _attachment(message: ToolMessage) -> list[JSON]:
-    """The images and files of a result, behind a text that names the tool."""
+    """The images and files of a result, after a text that names the tool."""
     media = [part for part in _parts(message) if part["type"] != "text"]
     if media:
         label = f"Attached to the result of {message.tool_name}:"

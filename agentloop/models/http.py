@@ -445,7 +445,7 @@ class HTTPModel(Advised, ABC):
         return f"{type(self).__name__}({self.model!r})"
 
     def with_output(self, schema: JSON) -> Self | None:
-        """Copy the model, so that it answers with JSON of this schema. None if the API can't."""
+        """A copy that answers with JSON of this schema; None if the API can't do that."""
         twin = copy.copy(self)
         twin.output_schema = schema
         return twin
@@ -478,7 +478,7 @@ class HTTPModel(Advised, ABC):
         """Turn a reply into a message. Raises one of PARSE_ERRORS if the reply is invalid."""
 
     def bound(self, reply: AssistantMessage, body: JSON) -> AssistantMessage:
-        """The reply, with what later requests must know about the request that produced it."""
+        """Add to a reply what later requests must know about its own request."""
         return reply
 
     # ---- errors
@@ -588,7 +588,7 @@ class HTTPModel(Advised, ABC):
                         streamed = not piece.lstrip().startswith((b"{", b"["))
                     parts.body += piece
                     if len(parts.body) > self.max_response_bytes:
-                        raise BadResponse(f"more than {self.max_response_bytes} bytes")
+                        raise BadResponse(f"more than max_response_bytes={self.max_response_bytes}")
                     if streamed:
                         self._add_events(response, parts, parser.feed(piece))
                     if parts.complete and not deadline.when():

@@ -251,7 +251,7 @@ def system_texts(messages: Sequence[Message]) -> list[str]:
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages, beginning with the user's after the system prompt, as some APIs require."""
+    """Put an empty user message first if another role would be: some APIs refuse that."""
     first = next((one for one in messages if not isinstance(one, SystemMessage)), None)
     if isinstance(first, UserMessage | ToolMessage):
         return messages
@@ -457,7 +457,7 @@ def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]
     A regular end with calls is "tool_calls". Raises BadResponse if the reason isn't text.
     """
     if not isinstance(word, str | None):
-        raise BadResponse(f"the finish reason is not text: {word}")
+        raise BadResponse(f"the finish reason must be text, not {word}")
     found = reasons.get(word or "", word) or None
     if calls and found in ("end", None):
         return "tool_calls"
