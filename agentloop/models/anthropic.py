@@ -116,7 +116,7 @@ BINDS_THINKING = r"(opus|sonnet|haiku|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
 
 # Models that can load a deferred tool when a result refers to it. Source:
 # https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
-LOADS_TOOLS = r"(opus|sonnet|haiku|fable|mythos)-(4-[5-9]\b|[5-9]|\d\d)"
+CLAUDE_LOADS_TOOLS = r"(opus|sonnet|haiku|fable|mythos)-(4-[5-9]\b|[5-9]|\d\d)"
 
 # Models that take instructions in the middle of a conversation, before a reply or at the end.
 # Source: https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages
@@ -503,7 +503,7 @@ class ChatAnthropic(HTTPModel):
     @property
     def loads_tools(self) -> bool:
         """Whether a result can load a deferred tool: see `ToolSearch`."""
-        return bool(re.search(LOADS_TOOLS, self.model))
+        return bool(re.search(CLAUDE_LOADS_TOOLS, self.model))
 
     def _declare(self, tool: Tool) -> JSON:
         schema: JSON = {"input_schema": tool.parameters}

@@ -48,7 +48,7 @@ GPT_CACHE_SOURCE = (
     "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
 )
 # models that take `additional_tools`, which OpenAI's guide to tool search describes
-LOADS_TOOLS = r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)"
+GPT_LOADS_TOOLS = r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)"
 # the price of cached input relative to input; of other models, a tenth
 READ_PRICES = {"gpt-4o": 0.5, "o1": 0.5, "o3-mini": 0.5, "gpt-4.1": 0.25, "o3": 0.25, "o4": 0.25}
 
@@ -134,7 +134,7 @@ class ChatOpenAI(HTTPModel):
     @property
     def loads_tools(self) -> bool:
         """Whether tools can be added in the middle of a conversation: see `ToolSearch`."""
-        return self.api == "responses" and bool(re.search(LOADS_TOOLS, self.model))
+        return self.api == "responses" and bool(re.search(GPT_LOADS_TOOLS, self.model))
 
     @property
     def _owner(self) -> str:
