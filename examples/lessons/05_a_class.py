@@ -1,6 +1,6 @@
-"""Problem: to change one step of the loop, you have to change the function that contains the loop.
+"""Problem: to change one part of the loop, you have to change the function that contains the loop.
 
-So the loop becomes a class, and each step a method. A change is then a mixin: a subclass that
+So the loop becomes a class, and each part a method. A change is then a mixin: a subclass that
 overrides a method and calls `super()`. `Verbose` below prints every call.
 
 The methods have the same names in nano.py and in agentloop, which calls them seams: `context`
@@ -110,5 +110,5 @@ if __name__ == "__main__":
     agent.run("Are there enough eggs for 20 pancakes?")
     for message in agent.log:
         print(json.dumps(message))
-    print("Notice: the messages are those of lesson 4; `run` is its loop, with named steps.")
+    print("Notice: the messages are those of lesson 4; `run` is its loop, with named parts.")
     print("Notice: `Verbose` has five lines, and the loop didn't change.")
