@@ -18,6 +18,7 @@ from ..common.pruned import Pruned
 from ..common.records import from_dict
 from ..common.subagents import SubAgentRecord
 from ..common.summary import Summary
+from ..common.windows import context_window
 from ..messages import AssistantMessage, ToolMessage, Usage
 from ..transcript import (
     Conversation,
@@ -95,6 +96,7 @@ class Overview:
     prompt: str = ""
     answer: str = ""
     ended: str = ""  # why the newest run has no answer
+    model: str = ""  # of the newest reply
     turns: list[Turn] = field(default_factory=list[Turn])
     bars: list[Bar] = field(default_factory=list[Bar])
     calls: int = 0  # without those of sub-agents
@@ -135,6 +137,7 @@ class Overview:
             usage = record.usage or self._estimated_usage(record)
             self.estimated = self.estimated or record.usage is None
             self.usage += usage
+            self.model = record.model or self.model
             self.turns.append(Turn(usage, change=self._change))
             self._change = ""
             self.answer = record.text or self.answer
@@ -235,6 +238,9 @@ def columns(seen: Overview) -> Iterable[str]:
     for x, kind in ((LEFT + 190, "new"), (LEFT + 240, "cached")):
         yield rect(kind, x, y - 9, 10, 10)
         yield text(x + 15, y, kind, "soft small")
+    if window := context_window(seen.model):
+        filled = f"the largest fills {top / window:.0%} of the window of {short(window)}"
+        yield text(LEFT + 310, y, filled, "soft small")
 
 
 def clock(bars: Sequence[Bar], lanes: Sequence[str], seconds: float) -> Iterable[str]:

@@ -78,6 +78,13 @@ async def test_the_picture_has_the_prompt_the_answer_and_the_figures():
     assert len(shapes_of(picture_of(agent.log), "new")) == 3, "two columns, and the legend"
 
 
+async def test_the_largest_request_is_compared_with_the_window_of_the_model():
+    reply = AssistantMessage("Fine.", usage=Usage(262_144, 10), model="gemini-flash-latest")
+    agent = Agent(llm=ScriptedModel(reply))
+    await agent.run("How are you?")
+    assert "fills 25% of the window of 1.0M" in " ".join(texts_of(picture_of(agent.log)))
+
+
 async def test_the_figures_include_the_requests_of_summaries_and_sub_agents():
     pytest.importorskip("genai_prices")
     reply, usage = AssistantMessage("Read.", usage=Usage(7_000, 10)), Usage(2_000, 20)
