@@ -57,7 +57,7 @@ class Agent(
 
         agent = Agent(llm=ChatOpenAI("gpt-5-mini"), tools=[search], system_prompt="Be brief.")
         result = await agent.run("...")              # in scripts: agent.run_sync("...")
-        text = await agent.query("...")              # raises RunStopped if there's none
+        text = await agent.query("...")              # the answer; RunStopped if there's none
         city = (await agent.run_as(City, "...")).value
         async for event in agent.query_stream("..."): ...
 

@@ -288,7 +288,7 @@ def by_name(tools: Iterable[object]) -> dict[str, Tool]:
 
 
 def find_tool(call: ToolCall | str, tools: Iterable[Tool]) -> Tool:
-    """Find the tool of a call, or with a name. Raises ToolError if there's none."""
+    """Find the tool of a call, or by its name. Raises ToolError if there's none."""
     if not isinstance(cast(object, call), ToolCall | str):
         raise TypeError("agent.tool is not a decorator: use @tool, and Agent(tools=[search])")
     name = call if isinstance(call, str) else call.name

@@ -112,7 +112,7 @@ def agent_process(root: Path) -> subprocess.Popen[bytes]:
 
 
 def scripted(messages: Sequence[Message], tools: Sequence[Tool]) -> AssistantMessage:
-    """The model: as many replies as there are tell which comes next."""
+    """The model. How many replies there are already says which one comes next."""
     return SCRIPT[sum(isinstance(message, AssistantMessage) for message in messages)]
 
 

@@ -90,7 +90,7 @@ class Bar(NamedTuple):
 class Overview:
     """What a picture shows of a session. Its clock stands still between runs.
 
-    Requests without reported usage have an estimate: a token for four characters.
+    If a provider reported no usage, it's estimated: a token for four characters.
     """
 
     prompt: str = ""

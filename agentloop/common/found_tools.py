@@ -18,7 +18,7 @@ class FoundTool(TextPart):
 
 
 def found_tools(message: ToolMessage) -> list[str]:
-    """Return the names of the tools that a result has found."""
+    """The names of the tools that a result has found."""
     if isinstance(message.content, str):
         return []
     return [part.name for part in message.content if isinstance(part, FoundTool)]

@@ -287,9 +287,9 @@ def drop_unbound_thinking(
 def mark_for_cache(body: JSON, cache: bool | str) -> None:
     """Mark the tools, the system prompt and the last two user messages for the provider's cache.
 
-    The provider looks for earlier marks within 20 blocks, which a turn with many calls exceeds. The
-    second-to-last user message is the end of the previous request: its mark finds the cache entry
-    of that request. Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    The provider looks for earlier marks within 20 blocks, and a turn with many calls has more. The
+    last request ended with the second-to-last user message, so a mark there finds its cache entry.
+    Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
     control = {"type": "ephemeral"}
     if isinstance(cache, str):

@@ -35,7 +35,7 @@ DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
 
 
 class Fallback:
-    """Tries models in order until one answers. If a failure comes after streamed text, it's final.
+    """Tries models in order until one answers. A failure that comes after streamed text is final.
 
     errors: exceptions after which the next model is tried. Others, such as BadRequest, are raised
         at once.

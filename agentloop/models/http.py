@@ -238,7 +238,7 @@ class ConnectionPool:
         is_new = False
 
         async def trace(event: str, info: object) -> None:
-            """Called by httpcore: limit connects, which would time out, and note a refusal."""
+            """httpcore calls this: limit connects, which would time out, and note a refusal."""
             nonlocal is_new
             if event == "connection.connect_tcp.started":
                 is_new = True

@@ -538,7 +538,7 @@ async def stop_process(process: asyncio.subprocess.Process) -> None:
     kill_group(process.pid)  # its child processes
 
 
-# ---- the use of servers
+# ---- how to use servers
 
 
 class MCPTools(Loop):

@@ -116,7 +116,7 @@ class ToolFound(Mark):
 
 
 class FoundTools(Fold):
-    """The names of the tools that searches have found, and of those found before a summary."""
+    """The names of the tools that searches have found, and which of them before a summary."""
 
     names = frozenset[str]()
     summarized = frozenset[str]()
@@ -235,7 +235,7 @@ def _wrap(call: ToolCall) -> ToolCall:
 
 
 def without_call_tool(call: ToolCall) -> ToolCall:
-    """Return the call that the model makes with `call_tool`; other calls as they are."""
+    """The call that the model makes with `call_tool`; any other call stays as it is."""
     given = call.parsed or {}
     name: Any = given.get("name")
     arguments: Any = given.get("arguments") or {}

@@ -140,7 +140,7 @@ class Shell:
 
     @property
     def withheld(self) -> list[str]:
-        """Names of this program's variables that commands don't get, as they look like secrets."""
+        """Names of variables that commands don't get, because they look like secrets."""
         return sorted(os.environ.keys() - self._environment())
 
     @tool(parallel=False)
@@ -288,7 +288,7 @@ class Shell:
             work = call_function(_feed, process, script)
             code = await wait_for(work, MAX_TIMEOUT, grace=1.0)
         except TimeoutError:
-            pass  # `code` remains None
+            pass  # `code` stays None
         except (OSError, ValueError) as error:
             raise ToolError(f"The command can't be started: {error}") from error
         finally:
