@@ -56,10 +56,9 @@ EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 ROOM = 10  # columns after a label, to type the answer
 LONG_RUN = 10.0  # seconds of a run whose end rings
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
-REDRAW_PAUSE = 40  # pause between redraws, in multiples of the duration of rendering
 TYPED_AHEAD = 20  # number of keys that a user may type while the chat is busy
 PASTE_GAP = 0.1  # maximum seconds between two parts of an unmarked paste
-MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds
+REDRAW_PAUSE = 0.2  # seconds; drawing a screen of Markdown takes up to 0.05
 KEYS = """\
 Ctrl-D    exit (also: Ctrl-C twice)
 !COMMAND  run a shell command, and add its output to the conversation
@@ -101,7 +100,6 @@ class Screen(RenderedChat):
         self.label = ""  # the label of the open question
         self.is_pasted = False  # whether the prompt contains an unmarked paste
         self.is_sent_at_once = False  # whether Enter arrived together with the text
-        self.render_seconds = 0.0  # duration of rendering the live area
         # times of the question's display, and of the first key of the text in the prompt, or 0
         self.asked_at = self.typed_at = 0.0
         self.commands = {
@@ -160,7 +158,7 @@ class Screen(RenderedChat):
             self.enter()
 
     async def tick(self) -> None:
-        """Redraw the live area, again and again. The slower that is, the longer the pause."""
+        """Redraw the live area whenever it has changed."""
         rendered: object = None
         while True:
             self.report_ended()
@@ -169,7 +167,7 @@ class Screen(RenderedChat):
                 rendered = live
                 self.status, _ = await self.meter()
                 self.app.invalidate()
-            await asyncio.sleep(min(max(REDRAW_PAUSE * self.render_seconds, MIN_PAUSE), MAX_PAUSE))
+            await asyncio.sleep(REDRAW_PAUSE)
 
     def below(self) -> StyleAndTextTuples:
         """The live area, in few fragments. ANSI would make one per character."""
@@ -178,7 +176,6 @@ class Screen(RenderedChat):
 
     def live_area(self) -> str:
         """Draw the live area: incomplete text, calls that run, the queue, the status line."""
-        began = monotonic()
         lines = self.running()
         if self.asking and self.buffer.text and not self.is_answering:
             lines += ["A question awaits your answer. Send or delete this text first."]
@@ -191,7 +188,6 @@ class Screen(RenderedChat):
         newest = last_lines(self.text, self.console.height)
         # only the last lines, which fit on the screen
         lines = ["", *self.rendered(newest).splitlines(), *lines][6 - self.console.height :]
-        self.render_seconds = monotonic() - began
         return "\n".join(lines)
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str | Review:
