@@ -200,7 +200,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an argument's name in a rule": (
         lambda: Guarded(approval_rules=[Rule("deny", "undecorated", {"b": "1"})]).run_sync("Hi"),
-        "unknown arguments",
+        "write one of",
     ),
     "a tool's name in a rule": (
         lambda: Guarded(approval_rules=[Rule("deny", "Undecorated")]).run_sync("Hi"),
@@ -253,14 +253,14 @@ def test_the_error_for_an_import_of_another_library_names_the_correct_import(nam
 
 @pytest.mark.parametrize(("module", "name"), DOTTED)
 def test_the_error_for_an_import_of_a_part_from_agentloop_names_its_module(module, name):
-    with pytest.raises(ImportError, match=f"{name}: it is in agentloop.{module}$"):
+    with pytest.raises(ImportError, match=f"{name}: import it from agentloop.{module}$"):
         exec(f"from agentloop import {name}")
 
 
 def test_modules_in_error_messages_define_the_imported_names():
     for key, remedy in remedies().items():
         place, name = key.split(".")
-        if place == "import" and remedy.startswith("it is in "):
+        if place == "import" and remedy.startswith("import it from "):
             assert hasattr(import_module(remedy.split()[-1]), name)
 
 

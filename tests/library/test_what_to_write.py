@@ -117,7 +117,7 @@ MISTAKES = {
     "make(compaction=10_000)": "CompactionConfig(",
     "make(context_budget='16k')": "integer",
     "make(dependency_overrides=[print])": "by dependency",
-    "make(system_prompt=None)": "a function of the agent",
+    "make(system_prompt=None)": "a function that gets the agent",
     "make(tools=None)": "tools=[search]",
     "make(tool_choice={'type': 'function'}, tools=[search])": '"auto"',
     "make(tool_choice='any', tools=[search]).run_sync('Hi')": "'required'",
