@@ -219,6 +219,7 @@ def columns(seen: Overview) -> Iterable[str]:
         y = TOP + HEIGHT * (1 - share)
         yield f'<path class="grid" d="M{LEFT} {y:g}H{END}"/>'
         yield text(RIGHT, y + 4, short(top * share), "soft small", anchor="end")
+    free = 0.0
     for at, turn in enumerate(turns):
         x, middle = LEFT + at * step, LEFT + at * step + width / 2
         tall = HEIGHT * turn.usage.input_tokens / top
@@ -231,7 +232,9 @@ def columns(seen: Overview) -> Iterable[str]:
         if turn.change:
             line = f"M{x - step / 10:.1f} {TOP - 8}v{HEIGHT + 8}"
             yield f'<path class="cut" stroke-dasharray="3 3" d="{line}"/>'
-            yield text(x, TOP - 3, turn.change, "denied small")
+            if x >= free:  # otherwise the labels of two lines would overlap
+                free = x + 6 * len(turn.change)
+                yield text(x, TOP - 3, turn.change, "denied small")
     y = TOP + HEIGHT + 30
     words = "tokens of each request, estimated:" if seen.estimated else "tokens of each request:"
     yield text(LEFT, y, words, "soft small")
@@ -257,7 +260,7 @@ def clock(bars: Sequence[Bar], lanes: Sequence[str], seconds: float) -> Iterable
                 yield rect(bar.kind, left + bar.start * scale, y + 1, width, 12)
     y = TOP + HEIGHT + 44 + len(lanes) * LANE + 10
     yield text(left, y, "0", "soft small")
-    yield text(RIGHT, y, f"{seconds:,.1f} s", "soft small", anchor="end")
+    yield text(RIGHT, y, duration(seconds), "soft small", anchor="end")
 
 
 def lanes_of(bars: Sequence[Bar]) -> list[str]:
@@ -284,7 +287,7 @@ def facts_of(seen: Overview, price: str) -> str:
     facts = [
         count(len(seen.turns), "turn"),
         count(seen.calls, "call"),
-        f"{seen.now:,.1f} s",
+        duration(seen.now),
         f"{short(usage.input_tokens)} tokens in, {cached:.0%} cached",
         f"{short(usage.output_tokens)} out",
     ]
@@ -328,6 +331,10 @@ def clipped(words: str, limit: int) -> str:
 
 def count(number: int, name: str) -> str:
     return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:,.1f} s" if seconds < 120 else f"{seconds / 60:,.0f} min"
 
 
 def short(number: float) -> str:

@@ -192,6 +192,22 @@ async def test_a_text_of_the_session_is_only_text(words):
     assert len(shown) == 1
 
 
+def test_labels_of_changes_do_not_overlap():
+    log = [AssistantMessage("x", usage=Usage(1_000, 1)) for _ in range(300)]
+    log[150:150] = [Summary("They talked.", 100, model="m")]
+    log[152:152] = [Pruned(["1"])]
+    log[250:250] = [Pruned(["2"])]
+    svg = picture_of(log)
+    labels = [text for text in texts_of(svg) if text in ("summarized", "pruned")]
+    assert labels == ["summarized", "pruned"], "the second of three is a line without a label"
+    assert len(shapes_of(svg, "cut")) == 3
+
+
+def test_a_long_session_has_minutes():
+    svg = picture_of([RunStart(at=0.0), RunEnd("completed", at=1_942.3)])
+    assert "32 min" in texts_of(svg)
+
+
 def test_the_clock_stands_still_between_runs():
     run = [RunStart(at=100.0), UserMessage("Go."), AssistantMessage("One.")]
     svg = picture_of([Reset(at=5.0), *run, RunEnd("completed", at=104.0), Fork(at=9_000.0)])
