@@ -42,6 +42,8 @@ class Decides(Loop):
     ) -> None:
         """Decide on a call in `pending` or `deferred`; `run()` then continues.
 
+        The events of that run tell of the call and of its result, even if you don't allow the call.
+
             agent.decide(call_id, "allow")
             agent.decide(call_id, "allow", arguments={"amount": 50})     # instead of the model's
             agent.decide(call_id, "deny", "Not today.")
