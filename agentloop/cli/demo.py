@@ -118,11 +118,12 @@ def scripted(messages: Sequence[Message], tools: Sequence[Tool]) -> AssistantMes
 
 def work(root: Path) -> None:
     """Start the task in the folder, or continue the session that is there."""
-    chat: Any = import_module("agentloop_chat.conversation").Chat
+    chat: Any = import_module("agentloop_chat.conversation")
+    chat.CodingAgent.session_dir = root
     is_new = not (root / "demo.jsonl").exists()
-    terminal = Terminal(sys.stdout)
-    settings = {"yes": True, "session": "demo", "session_dir": root}
-    with chat(ScriptedModel(scripted), root, terminal, **settings) as conversation:
+    place = {"root": root, "terminal": Terminal(sys.stdout), "session": "demo"}
+    setup = chat.Setup(llm=ScriptedModel(scripted), yes=True, **place)
+    with chat.Chat(setup) as conversation:
         conversation.runner.run(conversation.reply(TASK if is_new else None))
 
 
