@@ -15,7 +15,6 @@ from ..transcript import CallEntry
 
 
 def describe(record: object) -> str:
-    """Describe a record in one line."""
     match record:
         case UserMessage():
             return f"message ({record.origin}): {len(record.text):,} characters"

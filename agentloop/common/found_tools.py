@@ -11,7 +11,7 @@ class FoundTool(TextPart):
     """A deferred tool that the model may call once it has this part.
 
     text: the declaration, for models that can't load a tool in the middle of a conversation.
-    name: the tool, which the request contains for the other models.
+    name: the tool's name, for models that can: their requests have the tool already.
     """
 
     name: str

@@ -30,7 +30,6 @@ class InnerCall(CallEntry):
 
     @property
     def call(self) -> NestedCall:
-        """The call that was made."""
         return NestedCall(self.call_id, self.name, self.arguments, self.parent_id)
 
     def apply(self, conversation: Conversation) -> None:

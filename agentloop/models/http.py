@@ -717,7 +717,7 @@ class HTTPModel(Advised, ABC):
         tool_choice: ToolChoice = "auto",
         stream: bool = False,
     ) -> bytes:
-        """The JSON that `ainvoke` would send for these messages, without sending it."""
+        """The JSON that `ainvoke` would send for these messages. Nothing is sent."""
         return encode_body(merge(self.body(messages, tools, tool_choice, stream), self.extra))
 
     def _wait(self, error: ModelError, attempt: int) -> float | None:

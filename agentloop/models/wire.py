@@ -246,7 +246,6 @@ def encode_exchanges(
 
 
 def system_texts(messages: Sequence[Message]) -> list[str]:
-    """The texts of the system messages."""
     return [message.content for message in messages if isinstance(message, SystemMessage)]
 
 
