@@ -44,7 +44,7 @@ FOLDER = mkdtemp()  # a real program keeps its sessions
 app = FastAPI()
 
 
-Text = Annotated[str, Field(pattern=r"\S", max_length=10_000)]  # a run needs a prompt
+Text = Annotated[str, Field(pattern=r"\S", max_length=100_000)]  # a run needs a prompt
 
 
 class Question(BaseModel, extra="forbid"):
