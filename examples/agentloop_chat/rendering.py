@@ -76,11 +76,12 @@ class RenderedChat(Chat):
     previewed: ids of the calls whose changes a question has shown.
     ended: ids of the background commands whose end was told.
     folded: texts of which only a part was shown, with titles.
-    mode: a key of MODES, or "" until the user chooses one.
+    mode: a key of MODES, "allow all" after --yes; or "" until the user chooses one.
     """
 
     def __init__(self, setup: Setup) -> None:
-        self.text = self.output = self.mode = ""
+        self.text = self.output = ""
+        self.mode = "allow all" if setup.yes else ""
         self.drafted = 0
         self.calls: dict[str, tuple[str, Path | None, str]] = {}
         self.previewed = set[str]()

@@ -55,7 +55,7 @@ def chat(tmp_path):
             screen.server = server
             if wait:
                 screen.expect("Ctrl-D exits")
-                screen.expect("\n>" if more.get("term") == "dumb" else "\ncontext ")
+                screen.expect("\n>" if more.get("term") == "dumb" else "context ")
             return screen
 
         yield start
@@ -120,7 +120,7 @@ def test_a_running_command_of_the_agent_or_user_streams_its_newest_lines(chat, p
         shown = screen.enter(line, "\n  tick7\n  tick8\n  tick9\nEsc stops (")
         assert "tick6\n" not in shown
         (project / "pipe").write_text("the end\n")
-        screen.expect("\ncontext")
+        screen.expect("\nallow all  context")
     screen.enter("what was that?", "over.")
     [told] = [each for each in said(screen.server.requests[-1]) if "The user ran" in each]
     assert command in told
@@ -134,7 +134,7 @@ def test_commands_of_the_user_get_all_variables(chat):
 
 def test_a_blank_line_separates_replies_from_command_output(chat):
     screen = chat([("bash", {"command": "echo printed"})], "It printed.", options=["--yes"])
-    shown = screen.enter("go", "It printed.\n\ncontext")
+    shown = screen.enter("go", "It printed.\n\nallow all  context")
     assert "\n\n> go\n" in shown
     assert "\n  printed\n\nIt printed." in shown
 
@@ -414,7 +414,7 @@ def test_an_interruption_ends_the_processes_of_a_command_and_shows_its_output(ch
     wait_for(lambda: lines_of(project / "pid"), screen)
     screen.press("Escape")
     screen.expect("(Stopped")
-    screen.expect("\n  some output\n\ncontext")
+    screen.expect("\n  some output\n\nallow all  context")
     wait_for(lambda: is_gone(int(lines_of(project / "pid")[0])), screen)
     if not own:
         screen.enter("go on", "fine")
@@ -565,7 +565,7 @@ def test_a_message_may_have_several_lines_and_a_paste_is_complete_during_output(
     streamed = [f"paragraph {n}\n\n" for n in range(300)]
     screen = chat("one", [*streamed, threading.Event()], options=["--yes"])
     screen.enter("a line that\\")
-    screen.enter("goes on", "one\n\ncontext")
+    screen.enter("goes on", "one\n\nallow all  context")
     assert said(screen.server.requests[-1]) == ["a line that\ngoes on"]
     screen.enter("go", "paragraph")
     for _ in range(20):
@@ -942,6 +942,13 @@ def test_a_key_changes_the_approval_mode(chat, project):
     assert not (project / "ledger").exists()
 
 
+def test_the_status_line_says_that_no_call_is_asked_about_until_a_key_changes_the_mode(chat):
+    screen = chat(options=["--yes"])
+    for mode in ("allow all", "accept edits", "plan", "ask", "allow all"):
+        screen.expect(f"\n{mode}  context ")
+        screen.press("BTab")
+
+
 def test_accept_edits_mode_approves_edits_but_not_commands(chat, project):
     screen = chat([WRITE, LEDGER], "done")
     screen.press("BTab")
@@ -1015,7 +1022,7 @@ def test_a_long_folded_line_opens_in_a_pager(chat):
     screen.press("G")
     wait_for(lambda: "the end" in screen.do("capture-pane", "-p"), screen)
     screen.press("q")
-    screen.expect("\ncontext")
+    screen.expect("\nallow all  context")
 
 
 def test_an_invalid_call_requires_no_approval(chat, project):
