@@ -139,7 +139,7 @@ def test_every_mixin_model_and_toolkit_has_a_page(pages):
 
 def test_settings_are_rendered_as_lists_and_examples_as_code(pages):
     page = (pages / "mixins" / "limits.html").read_text(encoding="utf-8")
-    assert re.search(r"<li><code>.*max_requests.*</code>: maximum number of model requests", page)
+    assert re.search(r"<li><code>.*max_requests.*</code>: how many model requests", page)
     assert re.search(r'<span class="k">class</span>.*MyAgent', page)
 
 
