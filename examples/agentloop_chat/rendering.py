@@ -12,7 +12,7 @@ from typing import ClassVar
 from markdown_it import MarkdownIt
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.utils import is_dumb_terminal
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.containers import Lines
 from rich.markdown import Markdown, TableElement
@@ -299,6 +299,8 @@ class RenderedChat(Chat):
         elif name in EDITS:
             self.previewed.add(call.id)
             shown, title = self.preview(name, args), f"{name} {args['path']}"
+            if cell_len(title) > self.console.width - BOX_WIDTH - 2:  # it'll be cut off
+                shown = Text("\n").join([Text(exact(title)), shown])
         elif name == "bash":
             where = "the background, in " if args.get("background") else ""
             shown = Text(exact(str(args["command"])))
@@ -320,7 +322,8 @@ class RenderedChat(Chat):
         if is_dumb_terminal():
             self.terminal.say(f"{title}: {subtitle}\n{text.plain}")
             return
-        self.console.print(Panel(text, title=Text(one_line(title)), subtitle=subtitle or None))
+        head = Text(one_line(title), overflow="ellipsis")
+        self.console.print(Panel(text, title=head, subtitle=subtitle or None))
 
 
 def all_of(args: JSON) -> str:

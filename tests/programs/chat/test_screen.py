@@ -766,6 +766,13 @@ def test_no_word_is_broken_in_forty_columns(chat):
     answer(screen, "y", "two")
 
 
+def test_a_question_shows_the_whole_name_of_a_file_in_forty_columns(chat, project):
+    name = "a/folder/whose/name/is/longer/than/the/terminal/is/wide.txt"
+    screen = chat([("write", {"path": name, "content": "x"})], "done", columns=40)
+    shown = screen.enter("go", QUESTION)
+    assert name in re.sub(r" *│\n│ ", "", shown)
+
+
 def test_export_writes_a_page_of_the_session(chat, project):
     screen = chat("an answer")
     screen.enter("go", "an answer")
