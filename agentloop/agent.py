@@ -76,8 +76,9 @@ class Agent(
         suits most models. The newest names and numbers of the dropped turns stay.
     compaction: a `CompactionConfig` that says when to summarize, by default at 80 % of the model's
         context window. With None, only `agent.compact()` summarizes.
-    offer_recall: whether the model may search dropped and hidden text with the tool `recall`. It's
-        offered if a budget or an ephemeral tool may hide text, unless you have a tool of that name.
+    offer_recall: whether the model may search dropped and hidden text with the tool `recall`. An
+        agent with tools offers it if a budget or an ephemeral tool may hide text, unless one of its
+        tools has that name.
     max_parallel: how many calls may run at the same time.
     max_result_chars: how long a tool result may be; the middle of a longer one is left out.
     tool_timeout: how many seconds a call may take, unless its tool has its own `timeout`.

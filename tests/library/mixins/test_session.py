@@ -778,16 +778,21 @@ def test_a_forked_worker_neither_writes_to_the_session_nor_holds_its_lock(tmp_pa
     agent, _ = open_session(tmp_path)
     agent.record(UserMessage("of the parent"))
     read, write = os.pipe()
+    started, starts = os.pipe()
     child = os.fork()
     if not child:
         os.close(write)
         try:
             agent.record(UserMessage("of the worker"))
         except ValueError:
+            os.close(starts)
             os.read(read, 1)  # until the parent closes the pipe
             os._exit(0)
         os._exit(1)
     os.close(read)
+    os.close(starts)
+    os.read(started, 1)  # until the worker has closed its copy of the file
+    os.close(started)
     agent.session_file = None  # as after a kill: the file remains locked
     del agent
     gc.collect()
