@@ -46,7 +46,7 @@ async def test_a_task_that_ends_in_time_is_cancelled_once(caplog):
     assert not await cancel_and_wait([task], 5)
     assert task.done()
     assert cancellations == ["cancelled"]
-    assert not caplog.text
+    assert "did not stop" not in caplog.text
 
 
 @pytest.mark.parametrize(
