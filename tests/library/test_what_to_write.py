@@ -351,12 +351,13 @@ def test_logging_at_level_debug_shows_each_request_call_and_result(caplog: Any) 
 
 def test_help_of_agent_is_short_describes_each_setting_and_begins_with_how_to_run_it() -> None:
     lines = pydoc.plain(pydoc.render_doc(Agent)).splitlines()
-    assert len(lines) <= 300, "Python 3.13 shows each parameter on a line"
     assert any("await agent.run(" in line for line in lines[:40])
     for name in inspect.signature(Agent).parameters:
         assert any(line.startswith(f" |  {name}: ") for line in lines), name
     for name in ("run", "query", "call", "decide", "interrupt", "fork", "load_history"):
         assert any(f" {name}(" in line for line in lines), name
+    for name in ("add_note(", "fold(", "token_rate =", "max_parallel ="):  # help(Loop) has them
+        assert not any(f" {name}" in line for line in lines), name
 
 
 def test_help_of_functions_names_what_they_take() -> None:
