@@ -218,7 +218,10 @@ AGENT = ["mixins/compaction.py", "mixins/done.py", "mixins/ephemeral.py", "model
         pytest.param(PARTS, mirrored("loop.py"), id="all-some"),
         pytest.param(PARTS, [*filter(is_of_a_bundle, ALL_TESTS)], id="all", marks=slow),
         pytest.param(["loop"], mirrored(*CORE), id="core", marks=slow),
-        *[pytest.param([path], mirrored(path), id=path, marks=slow) for path in PARTS[1::6]],
+        *[
+            pytest.param([path], [*mirrored(path), LOOP], id=path, marks=slow)
+            for path in PARTS[1::6]
+        ],
     ],
 )
 def test_a_bundle_passes_the_tests_of_its_parts(tmp_path, chosen, tests):
