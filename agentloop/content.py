@@ -101,7 +101,10 @@ def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
 
 
 def as_text(value: object) -> str:
-    """Turn a value into text: a string as it is, anything else as JSON, or else as its repr."""
+    """Turn a value into text: "" for None, a string cleaned, "<3 bytes>" for bytes, others as JSON.
+
+    What JSON can't hold becomes its repr.
+    """
     if value is None:
         return ""
     if isinstance(value, str):

@@ -100,7 +100,10 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def tuple_of(kind: type[Data], items: object) -> tuple[Data, ...]:
-    """Make a tuple of items: () for None. Raises TypeError if one has another type."""
+    """Make a tuple of items, or of a single item; () for None.
+
+    Raises TypeError if an item has another type.
+    """
     given = items or ()
     whole = tuple(cast(Sequence[Data], given if isinstance(given, Iterable) else [given]))
     for item in whole:
@@ -313,7 +316,7 @@ def text_of(content: Content) -> str:
 
 @frozen
 class Usage(Clean):
-    """How many tokens a request had, or several requests in total.
+    """How many tokens a request used, or several requests in total.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
     `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. No token is counted twice.

@@ -110,7 +110,10 @@ class Tool(Advised):
 
     @property
     def resumes(self) -> bool:
-        """Whether an interrupted call may start again: it repeats nothing, or may be repeated."""
+        """Whether an interrupted call may start again.
+
+        It may if the tool is idempotent, or continues where it stopped, as a sub-agent does.
+        """
         return self.idempotent
 
     def validate(self, arguments: str) -> JSON:

@@ -73,7 +73,7 @@ def to_dict(value: object) -> Any:
 
 
 def from_dict(data: Any, cls: Any = None) -> Any:
-    """Turn what `to_dict` made back into a record or a part. An unknown type becomes `Unknown`.
+    """Turn a dict from `to_dict` back into a record or a part. An unknown type becomes `Unknown`.
 
     Raises KeyError, TypeError or ValueError for anything else.
     """

@@ -367,7 +367,7 @@ def is_matched(hook: Hook, data: JSON) -> bool:
 def read_output(value: object, tool_input: object) -> HookResult:
     """Read what a hook returned.
 
-    Raises ValueError if `Hook` doesn't describe such a value, or if JSON can't hold the arguments.
+    Raises ValueError if `Hook` doesn't allow the value, or if JSON can't hold the arguments.
     """
     output = HookOutput.model_validate({} if value is None else value)
     if output.updatedInput is not None:

@@ -618,8 +618,8 @@ class ChatAnthropic(HTTPModel):
         """The choice of a tool; None if it's the API's default."""
         if self._binds_thinking and tool_choice not in ("auto", "none"):
             raise BadRequest(
-                f"{self!r}: this model can't be forced to call a tool, as tool_choice="
-                f'{tool_choice!r} asks: use "auto", and name the tool in the prompt'
+                f"{self!r}: this model can't be forced to call a tool, so it doesn't accept "
+                f'tool_choice={tool_choice!r}: use "auto", and name the tool in the prompt'
             )
         choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
         if self.parallel_tool_calls is not None and tool_choice != "none":

@@ -290,7 +290,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     choice = data["choices"][0]
     finish = choice.get("finish_reason")
     if finish in BROKEN_OFF:
-        raise BadResponse(finish)
+        raise BadResponse(f"the provider broke off the reply: {finish}")
     if finish == "content_filter":  # Azure filters content without a message
         choice = choice | {"message": as_dict(choice, "message")}
     message = _flatten(choice["message"])

@@ -123,7 +123,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
 
 
 def error_class(status: Any, text: str) -> type[ModelError]:
-    """Choose the class of an exception by the status or error code, and the text of the body."""
+    """Choose an exception class from the status or error code, and the text of the body."""
     described = f"{status} {text}"
     for pattern, kind in ERROR_PATTERNS.items():
         if re.search(pattern, described, re.IGNORECASE):
@@ -588,7 +588,8 @@ class HTTPModel(Advised, ABC):
                         streamed = not piece.lstrip().startswith((b"{", b"["))
                     parts.body += piece
                     if len(parts.body) > self.max_response_bytes:
-                        raise BadResponse(f"more than max_response_bytes={self.max_response_bytes}")
+                        limit = self.max_response_bytes
+                        raise BadResponse(f"the response has more than max_response_bytes={limit}")
                     if streamed:
                         self._add_events(response, parts, parser.feed(piece))
                     if parts.complete and not deadline.when():

@@ -55,9 +55,7 @@ def from_openai(messages: Iterable[Mapping[str, Any] | Message]) -> list[Message
         try:
             read.append(_read_message(message, names))
         except (TypeError, BadResponse) as error:
-            raise ValueError(
-                f"this isn't a message of Chat Completions: {message!r:.200}"
-            ) from error
+            raise ValueError(f"this isn't a Chat Completions message: {message!r:.200}") from error
     return read
 
 
@@ -79,7 +77,7 @@ def _read_message(message: Any, names: Mapping[str, list[str]]) -> Message:
             name = called.pop(0) if called else first_text(message, "name")
             return ToolMessage(call_id, name, _read_content(message))
         case _:
-            raise ValueError(f"this isn't a message of Chat Completions: {message!r:.200}")
+            raise ValueError(f"this isn't a Chat Completions message: {message!r:.200}")
 
 
 def _read_content(message: JSON) -> Content:

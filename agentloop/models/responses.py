@@ -230,7 +230,7 @@ def _find_calls(items: Sequence[JSON]) -> list[JSON]:
 def _check_status(status: str) -> None:
     """Raise BadResponse if the reply was broken off, BadRequest if it's still being written."""
     if status in ("failed", "cancelled"):
-        raise BadResponse(status)
+        raise BadResponse(f"the provider broke off the reply: {status}")
     if status in ("queued", "in_progress"):
         raise BadRequest(f"the reply is {status}: `background` is not supported")
 

@@ -50,7 +50,7 @@ async def test_a_conversation_is_unchanged_after_a_round_trip(talk):
     ids=str,
 )
 def test_a_message_with_invalid_values_is_an_error(message):
-    with pytest.raises(ValueError, match="message of Chat Completions"):
+    with pytest.raises(ValueError, match="Chat Completions message"):
         from_openai([message])
 
 
@@ -130,9 +130,9 @@ def test_the_thinking_of_a_stored_reply_is_preserved():
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({"content": "hi"}, "message of Chat Completions: {'content': 'hi'}"),
-        ({"role": "zzz", "content": "hi"}, "message of Chat Completions"),
-        ({"role": "tool", "content": "3"}, "message of Chat Completions"),
+        ({"content": "hi"}, "Chat Completions message: {'content': 'hi'}"),
+        ({"role": "zzz", "content": "hi"}, "Chat Completions message"),
+        ({"role": "tool", "content": "3"}, "Chat Completions message"),
         ({"role": "user", "content": [{"type": "zzz"}]}, "part of a message: .*'zzz'"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "part of a message"),
         (
@@ -141,8 +141,8 @@ def test_the_thinking_of_a_stored_reply_is_preserved():
         ),
         ({"role": "user", "content": ["hi"]}, "part of a message: .*'hi'"),
         ({"role": "user", "content": 5}, "content of a message must be text or parts, not 5"),
-        (None, "message of Chat Completions: None"),
-        ("hi", "message of Chat Completions: 'hi'"),
+        (None, "Chat Completions message: None"),
+        ("hi", "Chat Completions message: 'hi'"),
     ],
 )
 def test_an_invalid_dict_is_quoted_in_the_error(message, words):
