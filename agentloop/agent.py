@@ -70,8 +70,8 @@ class Agent(
         answer ends it.
     done_nudge: what the model reads if it answers but doesn't call the done tool; `{tool}` becomes
         the tool's name.
-    tool_choice: "auto", "required", "none" or a tool's name: what the first reply to a prompt must
-        call.
+    tool_choice: whether the first reply to a prompt may call tools ("auto"), must ("required"),
+        must not ("none"), or must call one tool (its name).
     context_budget: how many tokens a request may have before the oldest turns are dropped: 16_000
         suits most models. The newest names and numbers of the dropped turns stay.
     compaction: a `CompactionConfig` that says when to summarize, by default at 80 % of the model's

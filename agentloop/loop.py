@@ -311,7 +311,7 @@ class Loop(Settings):
 
     @property
     def running(self) -> bool:
-        """Whether a run is in progress. A run ends with its event loop."""
+        """Whether a run is in progress. If its event loop was closed, the run has ended."""
         return bool(self.active_run and self.active_run.is_alive)
 
     @property

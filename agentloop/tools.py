@@ -158,7 +158,7 @@ class FunctionTool(Tool, Generic[P, R]):
         description = description or takes.description
         if not description and sys.flags.optimize < 2:  # `python -OO` removes docstrings
             raise TypeError(
-                f"tool {name!r} has no description, which tells the model when to call it: "
+                f"tool {name!r} needs a description, which tells the model when to call it: "
                 f'write @tool("...") or a docstring'
             )
         super().__init__(name, description, takes.schema, **options)

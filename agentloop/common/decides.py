@@ -42,7 +42,7 @@ class Decides(Loop):
     ) -> None:
         """Decide on a call in `pending` or `deferred`; `run()` then continues.
 
-        The events of that run tell of the call and of its result, even if you don't allow the call.
+        That run emits events for the call and its result, even if you don't allow the call.
 
             agent.decide(call_id, "allow")
             agent.decide(call_id, "allow", arguments={"amount": 50})     # instead of the model's

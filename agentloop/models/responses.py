@@ -232,7 +232,7 @@ def _check_status(status: str) -> None:
     if status in ("failed", "cancelled"):
         raise BadResponse(f"the provider broke off the reply: {status}")
     if status in ("queued", "in_progress"):
-        raise BadRequest(f"the reply is {status}: `background` is not supported")
+        raise BadRequest(f"the reply is {status}: leave out `background`, which isn't supported")
 
 
 def read_responses(data: JSON, owner: str) -> AssistantMessage:

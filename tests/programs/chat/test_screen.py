@@ -1603,7 +1603,10 @@ def test_resizes_in_quick_succession_leave_no_rows_of_the_unfinished_answer(chat
     wait_for(lambda: "word17\nword18" in screen.screen(), screen)
     hold.set()
     screen.expect("end\n\ncontext")
-    shown = screen.screen().partition("> go\n")[2]
-    assert re.findall(r"word\d+", shown) == words
-    assert shown.count("context") == shown.count("> some words") == 1
-    assert "\n\n\n" not in shown.strip()
+
+    def shown():
+        return screen.screen().partition("> go\n")[2]
+
+    wait_for(lambda: re.findall(r"word\d+", shown()) == words, screen)
+    assert shown().count("context") == shown().count("> some words") == 1
+    assert "\n\n\n" not in shown().strip()
