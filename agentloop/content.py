@@ -103,7 +103,8 @@ def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
 def as_text(value: object) -> str:
     """Turn a value into text: "" for None, a string cleaned, "<3 bytes>" for bytes, others as JSON.
 
-    What JSON can't hold becomes its repr.
+    If the JSON is a string, such as that of a date, it loses its quotes. What JSON can't hold
+    becomes its repr.
     """
     if value is None:
         return ""

@@ -319,7 +319,8 @@ class Usage(Clean):
     """How many tokens a request used, or several requests in total.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
-    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. No token is counted twice.
+    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. So `total_tokens`
+    counts no token twice.
     """
 
     input_tokens: int = 0

@@ -75,7 +75,7 @@ def to_dict(value: object) -> Any:
 def from_dict(data: Any, cls: Any = None) -> Any:
     """Turn a dict from `to_dict` back into a record or a part. An unknown type becomes `Unknown`.
 
-    Raises KeyError, TypeError or ValueError for anything else.
+    Raises KeyError, TypeError or ValueError if `to_dict` can't have made it.
     """
     if cls is None:
         cls = class_of(str(data["type"]))

@@ -300,7 +300,7 @@ class Approval(Gate):
         """Run a deferred call if it was allowed, and tell the model its outcome in a note.
 
         If it had started in a process that was killed, it doesn't run again, unless its tool
-        resumes and the call has inner calls, as a sub-agent's does.
+        resumes and the call has nested calls, as a sub-agent's does.
         """
         resumes = any(tool.resumes for tool in self.toolset() if tool.name == state.call.name)
         if state.status == "pending" or (state.status == "running" and resumes and state.inner):
