@@ -38,6 +38,7 @@ from .transcript import (
     calls_to_resume,
     can_continue,
     check_prompt,
+    last_but_instructions,
     placeholder_result,
     record_of,
     result_of,
@@ -170,7 +171,7 @@ class Run:
         for state in agent.conversation.open_calls:
             if state in ended:
                 await self.close(state)
-        last = next(reversed(agent.messages), None)
+        last = last_but_instructions(agent.messages)
         if isinstance(last, AssistantMessage) and not can_continue([last]):
             return done or result_of(last)
         return done

@@ -30,6 +30,7 @@ from .messages import (
     Prompt,
     Result,
     Stop,
+    SystemMessage,
     TaskComplete,
     ToolCall,
     ToolMessage,
@@ -506,10 +507,15 @@ def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
 
 def can_continue(messages: Sequence[Message]) -> bool:
     """Whether the last message awaits a reply, or is one in which the model paused."""
-    if not messages:
-        return False
-    last = messages[-1]
-    return not isinstance(last, AssistantMessage) or last.stop_reason == "pause"
+    last = last_but_instructions(messages)
+    if isinstance(last, AssistantMessage):
+        return last.stop_reason == "pause"
+    return last is not None
+
+
+def last_but_instructions(messages: Sequence[Message]) -> Message | None:
+    """The last message, unless it's a SystemMessage: then the last before it."""
+    return next((each for each in reversed(messages) if not isinstance(each, SystemMessage)), None)
 
 
 def newest_prompt_index(log: Records) -> int:

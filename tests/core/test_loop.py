@@ -435,6 +435,19 @@ class TestLoop:
         with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
 
+    async def test_instructions_after_an_answer_leave_nothing_to_continue(self):
+        agent, llm = self.make("Paris.", "Rome.")
+        await agent.run("Capital of France?")
+        agent.add(SystemMessage("Be brief."))
+        with pytest.raises(ValueError, match="nothing to continue"):
+            await agent.run()
+        killed, llm = self.make()
+        for record in (RunStart(), UserMessage("Capital of France?"), AssistantMessage("Paris.")):
+            killed.record(record)
+        killed.add(SystemMessage("Be brief."))
+        assert (await killed.run()).text == "Paris."
+        assert llm.requests == []
+
     async def test_a_run_goes_on_if_it_was_killed_before_its_answer_was_refused(self):
         class Doubting(self.agent_class):
             async def finish(self, result):
