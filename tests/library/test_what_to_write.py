@@ -207,7 +207,7 @@ MISTAKES = {
     # tools
     "tool('search', 'Search the web')": "name=",
     "tool('Wait', name='f', timeout='10s')(lambda: 5)": "seconds",
-    "tool(lambda: 5)": "no description",
+    "tool(lambda: 5)": "needs a description",
     "tool('Add')(lambda a, b: a + b)": "type annotation",
     "tool('Five')(lambda: 5)": "name=",
     "tool('Pay', requires_approval=True)": "Approval",

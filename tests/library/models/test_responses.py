@@ -201,7 +201,7 @@ def test_server_side_searches_next_to_a_call_of_the_agent_are_not_calls_of_the_a
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 async def test_a_background_reply_is_an_error_that_names_the_setting(status):
     async with serving(answer({"status": status, "output": []})) as server:
-        with pytest.raises(BadRequest, match=f"the reply is {status}: `background`"):
+        with pytest.raises(BadRequest, match=f"{status}.*`background`"):
             await ask(model(server, extra={"background": True}))
         assert len(server.requests) == 1
 
