@@ -411,12 +411,12 @@ class Citation(Clean):
 
 @frozen
 class SystemMessage(_Content):
-    """The system prompt. It's a setting and not in the log, so no summary ever replaces it.
+    """The system prompt, which is a setting and not in the log, or later instructions.
 
     To change the instructions during a conversation, and still begin each request with the bytes of
     the last one, append them: `agent.add(SystemMessage("From now on, ..."))`. They stay where they
     are with OpenAI and with Claude Opus 4.8, 5 and later; other models get them with the system
-    prompt. A summary replaces them, like all messages.
+    prompt. A summary or a budget leaves them word for word, after the first task.
     """
 
     role: ClassVar[Literal["system"]] = "system"

@@ -5,7 +5,7 @@ Copy with: transcript.py and its imports.
 
 from __future__ import annotations
 
-from ..messages import Message, UserMessage, frozen
+from ..messages import Message, SystemMessage, UserMessage, frozen
 from ..transcript import Conversation, RequestEntry, is_from_user, newest_prompt_index
 
 SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
@@ -31,14 +31,15 @@ class Summary(RequestEntry):
 def summarized(conversation: Conversation, summary: Summary) -> list[Message]:
     """What the view contains after a Summary.
 
-    That's the first task, the summary, the user's messages since the newest prompt, and what the
-    view already contains of the records since `kept_from`.
+    That's the first task and all system messages, the summary, the user's messages since the newest
+    prompt, and what the view already contains of the records since `kept_from`.
     """
     shown = conversation.shown
     prompt = newest_prompt_index(shown)
     kept = {id(each) for each in conversation.log[summary.kept_from : conversation.taken]}
-    own = [at for at, each in enumerate(shown) if is_from_user(each) and id(each) not in kept]
-    first_task = [shown[at] for at in own[:1]]
+    old = [at for at, each in enumerate(shown) if id(each) not in kept]
+    own = [at for at in old if is_from_user(shown[at])]
+    start = [shown[at] for at in old if at in own[:1] or isinstance(shown[at], SystemMessage)]
     message = UserMessage(SUMMARY_INTRO + summary.content, "summary")
     since_prompt = [shown[at] for at in own[1:] if at >= prompt]
-    return [*first_task, message, *since_prompt, *(each for each in shown if id(each) in kept)]
+    return [*start, message, *since_prompt, *(each for each in shown if id(each) in kept)]

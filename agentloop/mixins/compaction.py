@@ -7,7 +7,7 @@ common/tokens.py, common/turns.py, and common/windows.py unless you set
     agent = Agent(llm=llm, compaction=CompactionConfig(threshold_ratio=0.6))
 
 The model writes the summary. Its request repeats the newest request that was answered, and adds one
-message, so the provider reads it from its cache. These stay word for word: the system prompt, the
+message, so the provider reads it from its cache. These stay word for word: system messages, the
 first task, the user's messages since the newest prompt, results that the model hasn't seen, and as
 many of the newest turns as `keep_turns` allows. The log keeps everything.
 

@@ -7,7 +7,7 @@ common/summary.py, common/tokens.py, common/turns.py.
 
 No model is asked. The newest names and numbers of the dropped turns stay in a list, until a summary
 by the model replaces it. The model finds the rest with the tool `recall`, which an `Agent` then
-offers. The system prompt, the first task, the user's messages since the newest prompt, and results
+offers. System messages, the first task, the user's messages since the newest prompt, and results
 that the model hasn't seen stay word for word. The log keeps everything.
 """
 

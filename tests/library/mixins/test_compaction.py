@@ -22,7 +22,7 @@ from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.common.turns import LEFT_OUT
 from agentloop.errors import ContextWindowExceeded
 from agentloop.events import CompactionEvent
-from agentloop.messages import AssistantMessage, Usage, UserMessage
+from agentloop.messages import AssistantMessage, SystemMessage, Usage, UserMessage
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import assert_prefix_stable, call
 from tests.core import test_loop
@@ -119,6 +119,21 @@ class TestCompaction(test_loop.TestLoop):
         assert all("The newest question" in shown(request) for request in llm.requests[2:])
         assert all("Leave the tests alone." in shown(request) for request in llm.requests[5:])
         assert_prefix_stable(llm.requests, breaks=len(summaries(agent)))
+
+    async def test_instructions_added_to_the_log_survive_every_summary(self):
+        agent = make("one", *reads(0, 4), "done", *reads(4, 9), "done", system_prompt="Be good.")
+        await agent.query("The task")
+        agent.add(SystemMessage("Answer in French."))
+        await agent.query("Go on.")
+        agent.add(SystemMessage("Be brief."))
+        await agent.query("The newest question")
+        assert len(summaries(agent)) >= 3
+        last = agent.llm.requests[-1].messages
+        told = [SystemMessage("Answer in French."), SystemMessage("Be brief.")]
+        assert [*last[:4]] == [SystemMessage("Be good."), UserMessage("The task"), *told]
+        assert last[4].text.endswith("SUMMARY")
+        assert last[5].text == "The newest question"
+        assert last.count(told[0]) == 1
 
     async def test_a_retained_prompt_does_not_count_as_tokens_freed_by_a_summary(self):
         agent = make("one", call("add", a=1, b=1), call("add", a=1, b=2), "done", tools=[add])

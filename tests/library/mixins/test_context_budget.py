@@ -12,7 +12,7 @@ from agentloop.common.summary import Summary
 from agentloop.common.tokens import count_tokens, message_tokens, tool_tokens
 from agentloop.common.turns import LEFT_OUT
 from agentloop.events import OverBudgetEvent
-from agentloop.messages import Usage, UserMessage
+from agentloop.messages import SystemMessage, Usage, UserMessage
 from agentloop.mixins.context_budget import ContextBudget
 from agentloop.models.scripted import assert_prefix_stable, call
 from tests import some
@@ -79,6 +79,16 @@ class TestContextBudget(test_loop.TestLoop):
         assert 2 < len(summaries(agent)) < 10
         assert_prefix_stable(agent.llm.requests, breaks=len(summaries(agent)))
         assert agent.usage == Usage()
+
+    async def test_instructions_added_to_the_log_survive_every_cut(self):
+        agent = make("one", *reads(0, 20), "done", context_budget=3_000)
+        await agent.query("The task")
+        agent.add(SystemMessage("Answer in French."))
+        await agent.query("Go on.")
+        assert len(summaries(agent)) >= 2
+        assert all("Answer in French." in shown(request) for request in agent.llm.requests[1:])
+        assert shown(agent.llm.requests[-1])[:2] == ["The task", "Answer in French."]
+        assert_prefix_stable(agent.llm.requests, breaks=len(summaries(agent)))
 
     @pytest.mark.parametrize(
         ("rate", "budget"),

@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel
 
-from agentloop import Agent, Depends, current_agent, tool
+from agentloop import Agent, CompactionConfig, Depends, current_agent, tool
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.typed_answer import done_tool
 from agentloop.errors import BadRequest, BadResponse, ContextWindowExceeded
@@ -556,6 +556,23 @@ async def test_instructions_added_to_the_log_stay_where_they_are_and_keep_the_pr
         ("assistant", "sure"),
         ("user", "Bye."),
     ]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-5"])
+async def test_instructions_added_to_the_log_survive_a_summary(model):
+    async with AnthropicDouble(["Because. " * 900, "sure", "so far", "bye"]) as server:
+        llm = ANTHROPIC.model(server, model=model)
+        agent = Agent(llm=llm, compaction=CompactionConfig(keep_turns=0))
+        await agent.query("Why?")
+        agent.add(SystemMessage("Answer in French."))
+        await agent.query("Really?")
+        assert await agent.compact()
+        await agent.query("Bye.")
+    assert server.refusals == []
+    last = server.requests[-1]
+    assert str(last).count("Answer in French.") == 1
+    assert ("system" in last) == (model == "claude-sonnet-5")
+    assert "so far" in str(last)
 
 
 async def test_a_tool_adds_instructions_behind_the_results_of_its_turn():
