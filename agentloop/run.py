@@ -152,7 +152,7 @@ class Run:
         for state in self.agent.conversation.open_calls:
             record(record_of(state.call, placeholder_result(state)))
         message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
-        if self.agent.messages[-1:] != (message,):  # there, if run() is repeated
+        if last_but_instructions(self.agent.messages) != message:  # there, if run() is repeated
             record(message)
 
     async def resume(self) -> Result | None:

@@ -448,6 +448,14 @@ class TestLoop:
         assert (await killed.run()).text == "Paris."
         assert llm.requests == []
 
+    async def test_a_prompt_repeated_after_new_instructions_is_recorded_once(self):
+        agent, llm = self.make(ModelError("no connection"), "Paris.")
+        with pytest.raises(ModelError):
+            await agent.run("Capital of France?")
+        agent.add(SystemMessage("Be brief."))
+        assert await agent.query("Capital of France?") == "Paris."
+        assert shown(llm.requests[-1]) == ["Capital of France?", "Be brief."]
+
     async def test_a_run_goes_on_if_it_was_killed_before_its_answer_was_refused(self):
         class Doubting(self.agent_class):
             async def finish(self, result):
