@@ -182,7 +182,7 @@ class Loop(Settings):
     async def call_model(self, request: Request) -> AssistantMessage:
         """Send one request and return the reply. The reply of a turn is streamed as events."""
         llm = request.model or self.llm
-        on_delta = self.emit if request.purpose == "step" and self.listened else None
+        on_delta = self.emit if request.purpose == "turn" and self.listened else None
         start = time.perf_counter()
         try:
             reply = await llm.ainvoke(

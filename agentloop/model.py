@@ -30,7 +30,7 @@ class ChatModel(Protocol):
 
 @frozen
 class Request:
-    """One model request. `purpose` is "step" for a turn of the loop.
+    """One model request. `purpose` is "turn" for a turn of the loop.
 
     The requests of mixins have other purposes, such as "compaction". `model` takes the place of
     `agent.llm` for this request.
@@ -39,5 +39,5 @@ class Request:
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = "auto"
-    purpose: str = "step"
+    purpose: str = "turn"
     model: ChatModel | None = None

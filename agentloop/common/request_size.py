@@ -33,7 +33,7 @@ class MeasuresRequests(Loop):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         reply = await super().call_model(request)
-        if request.purpose == "step" and reply.usage and reply.usage.input_tokens:
+        if request.purpose == "turn" and reply.usage and reply.usage.input_tokens:
             rate = reply.usage.input_tokens / self._estimate(request)
             if rate < LEAST_RATE:
                 warn_of_usage(reply.model)

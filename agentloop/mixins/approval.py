@@ -279,7 +279,7 @@ class Approval(Gate):
     async def call_model(self, request: Request) -> AssistantMessage:
         if not self.conversation.requests:
             check_rules(self.approval_rules, [*self.tools, *request.tools])
-        if request.purpose == "step":
+        if request.purpose == "turn":
             for state in self._deferrals(decided=True):
                 await self._settle_deferred(state)
                 request = replace(request, messages=await self.context())

@@ -93,7 +93,7 @@ class Compaction(MeasuresRequests):
     compaction: CompactionConfig | None = CompactionConfig()
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        if request.purpose != "step":
+        if request.purpose != "turn":
             return await super().call_model(request)
         if self.summary_is_due:
             self.summary_is_due = False

@@ -49,7 +49,7 @@ class ContextBudget(MeasuresRequests):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         budget = self.context_budget
-        is_long = budget and request.purpose == "step" and self.request_tokens(request) >= budget
+        is_long = budget and request.purpose == "turn" and self.request_tokens(request) >= budget
         if budget and is_long and not self.summary_is_due:
             from ..common.dropped_turns import drop_turns
 

@@ -24,7 +24,7 @@ class ForcedTool(Loop):
     tool_choice: ToolChoice = "auto"
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        forces = self.tool_choice != "auto" and request.purpose == "step"
+        forces = self.tool_choice != "auto" and request.purpose == "turn"
         if forces and is_first_after_prompt(request.messages):
             known = ["required", "none", *(tool.name for tool in request.tools)]
             if self.tool_choice not in known:

@@ -70,7 +70,7 @@ class StructuredOutput(Loop):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         answer = self._answer
-        if answer and request.purpose == "step" and request.tools == (answer.tool,):
+        if answer and request.purpose == "turn" and request.tools == (answer.tool,):
             native = answer.native_model(request.model or self.llm)
             if native:
                 request = replace(request, model=native, tools=())

@@ -1252,7 +1252,7 @@ async def test_a_timed_out_synchronous_tool_is_abandoned_immediately():
 
 @pytest.mark.parametrize(
     ("purpose", "listeners", "streams"),
-    [("step", [], False), ("step", [print], True), ("compaction", [print], False)],
+    [("turn", [], False), ("turn", [print], True), ("compaction", [print], False)],
 )
 async def test_a_turn_is_streamed_if_there_is_a_listener(purpose, listeners, streams):
     class Model:
