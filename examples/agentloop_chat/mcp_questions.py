@@ -29,6 +29,7 @@ from agentloop.toolkits.mcp import MCPTool
 
 MAX_QUESTIONS = 200_000  # maximum bytes of the questions of a call as JSON
 POLL_SECONDS = 0.25  # before a call is sent again because the server requires it
+CONSENT = "Answer: done. Or answer: decline."  # to a question that has no fields
 
 
 class AskingTool(MCPTool):
@@ -120,20 +121,23 @@ def form_tool(form: JSON) -> Tool:
 def write_answer(question: JSON, answer: object) -> JSON:
     """Write the user's answer in MCP's format. Raises ToolError if it doesn't fit the form.
 
-    The answer to a form is a dict or its JSON text, True for an empty form, or the value of the
-    first field. None, False and "decline" refuse an answer.
+    The answer to a form is a dict or its JSON text, or the value of the first field. To a URL, or a
+    form that has no fields, it's True, "done" or "yes": any other word might be meant as a no.
+    None, False and "decline" refuse an answer.
     """
     if answer is None or answer is False or answer == "decline":
         return {"action": "decline"}
+    form = question.get("form", {"properties": {}})
+    word = str(answer).lower().strip(" .!")
+    if not form["properties"] and word not in ("true", "{}", "done", "yes", "y"):
+        raise ToolError(CONSENT)
     if "url" in question:
         return {"action": "accept"}
-    form = question["form"]
     text = answer if isinstance(answer, str) else to_json(answer).decode()
-    if answer is True:
+    if answer is True or not form["properties"]:
         text = "{}"
     elif not text.lstrip().startswith("{"):
-        first_field = [*form["properties"]][:1]
-        text = to_json(dict.fromkeys(first_field, answer)).decode()
+        text = to_json({next(iter(form["properties"])): answer}).decode()
     return {"action": "accept", "content": form_tool(form).validate(text)}
 
 
@@ -144,11 +148,11 @@ def question_text(arguments: JSON) -> str:
     """
     match arguments:
         case {"server": server, "url": url}:
-            lines = [str(url), "Open this URL yourself, then answer: done. Or answer: decline."]
+            lines = [str(url), f"Open this URL yourself. {CONSENT}"]
         case {"server": server, "form": {"properties": {**fields}}}:
             lines = [f"{name}: {to_json(field).decode()}" for name, field in fields.items()]
             how = "a JSON object" if len(fields) > 1 else "a text"
-            lines.append(f"Answer with {how}. Or answer: decline.")
+            lines.append(f"Answer with {how}. Or answer: decline." if fields else CONSENT)
         case _:
             return text_with_options(arguments)
     texts = [str(arguments[key]) for key in ("problem", "question") if key in arguments]

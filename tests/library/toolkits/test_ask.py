@@ -351,6 +351,8 @@ def test_the_text_of_a_server_question_is_an_indented_block_with_fields_or_addre
         {"server": "inn", "question": "Log in.", "url": "https://x.example/?a=1"}
     )
     assert "    https://x.example/?a=1" in url.splitlines()
+    consent = {"server": "inn", "question": "Really?", "form": {"properties": {}}}
+    assert "Answer: done." in mcp_questions.question_text(consent)
     broken = {"server": 5, "question": "Why?", "form": 5}
     assert mcp_questions.question_text(broken) == "Why?"
 

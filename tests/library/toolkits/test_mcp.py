@@ -389,7 +389,7 @@ async def test_a_form_ends_the_run_and_its_answer_continues_the_call(hostile, cl
         ("number", 0, {"when": {"action": "accept", "content": {"guests": 0}}}),
         ("number", "4", {"when": {"action": "accept", "content": {"guests": 4}}}),
         ("confirm", True, {"when": {"action": "accept", "content": {}}}),
-        ("confirm", "yes", {"when": {"action": "accept", "content": {}}}),
+        ("confirm", "Yes.", {"when": {"action": "accept", "content": {}}}),
         ("confirm", False, {"when": {"action": "decline"}}),
         ("one", None, {"when": {"action": "decline"}}),
         ("one", "decline", {"when": {"action": "decline"}}),
@@ -407,6 +407,23 @@ async def test_an_answer_is_a_dict_a_text_or_a_refusal(hostile, kind, answer, ex
         agent.answer(question.id, answer)
         assert (await agent.run()).text == "seen"
         assert json.loads(agent.messages[2].text)["answers"] == expected
+
+
+@pytest.mark.parametrize("answer", ["no", "cancel", "not now", "what is this?", 0])
+@pytest.mark.parametrize("kind", ["confirm", "url"])
+async def test_a_question_that_has_no_field_is_accepted_only_by_a_word_that_consents(
+    hostile, kind, answer
+):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asking_agent(server, kind)
+        [question] = (await agent.run("go")).pending
+        agent.answer(question.id, answer)
+        [question] = (await agent.run()).pending
+        assert "decline" in question.parsed["problem"]
+        agent.answer(question.id, "decline")
+        assert (await agent.run()).text == "seen"
+        [sent] = json.loads(agent.messages[2].text)["answers"].values()
+        assert sent == {"action": "decline"}
 
 
 @pytest.mark.parametrize("kind", ["two", "rounds"])
