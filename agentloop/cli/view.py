@@ -27,6 +27,7 @@ from .picture import picture_of
 from .terminal import plain, safe
 
 WARNING = "The page contains the complete session: be careful when sharing it."
+SHOWN = "It shows the first prompt, and the newest answer or error, if there's one."
 RESET = re.compile(rb'(?m)^(?={"type":"reset")')  # where a new log starts
 END = Unknown({"type": "end"})  # the last row: the messages of the next request
 
@@ -57,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
     if output.suffix == ".svg":
         picture = picture_of(*logs_of(path)).encode()
         write_page(output, picture)
-        print(safe(f"{output}: {len(picture):,} bytes. It shows the first prompt and the answer."))
+        print(safe(f"{output}: {len(picture):,} bytes. {SHOWN}"))
         return 0
     if output.suffix != ".html":  # otherwise -o SESSION would overwrite the session
         raise ValueError(f"the name after -o must end in .html or .svg, not {output}")

@@ -228,7 +228,9 @@ def test_the_command_writes_a_picture_without_scripts_that_only_the_owner_may_re
     with Saved(llm=ScriptedModel("Fine."), session="s", session_dir=tmp_path) as agent:
         agent.run_sync("How are you?")
     assert main(["view", "s.jsonl", "-o", "run.svg"]) == 0
-    assert "run.svg: " in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "run.svg: " in shown
+    assert "if there's one" in shown, "a killed session has no answer"
     svg = (tmp_path / "run.svg").read_text(encoding="utf-8")
     assert (tmp_path / "run.svg").stat().st_mode & 0o077 == 0
     assert "<script" not in svg
