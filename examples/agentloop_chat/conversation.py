@@ -439,7 +439,7 @@ class Chat:
     async def do_context(self) -> None:
         """show the use of the context window, the tools, and the cost so far"""
         filled, parts = await self.meter()
-        names = ", ".join(tool.name for tool in self.agent.toolset())
+        names = ", ".join(tool.name for tool in self.agent.toolset() if not tool.deferred)
         self.terminal.say(f"{filled}: {parts}\ntools: {names}\nso far: {self.usage()}")
 
 

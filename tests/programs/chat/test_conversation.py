@@ -215,6 +215,18 @@ def test_an_unusable_name_of_an_export_does_not_end_the_chat(start, name, tmp_pa
     assert [*tmp_path.rglob("*.html")] == []
 
 
+def test_the_context_lists_only_the_tools_that_the_model_sees(start):
+    @tool("Found by a search")
+    async def rare() -> str:
+        return ""
+
+    rare.deferred = True
+    with start(tools=[rare]) as chat:
+        chat.runner.run(chat.do_context())
+        assert "tools: read," in chat.shown_text()
+        assert "rare" not in chat.shown_text()
+
+
 def test_an_export_may_be_a_picture_in_the_home_folder(start, tmp_path):
     with start("hi", session="s") as chat:
         chat.runner.run(chat.reply("go"))
