@@ -360,7 +360,8 @@ class Screen(RenderedChat):
             if self.is_pasted:
                 self.doubtful.update(NAMED.findall(text))
             self.clear(append_to_history=True)
-            self.queue.append(text)
+            at = len(self.queue) if self.work else 0  # the answer to a question goes first
+            self.queue.insert(at, text)
             self.take_next()
 
     def is_pasting(self) -> bool:
@@ -403,7 +404,7 @@ class Screen(RenderedChat):
 
     def edit_queued(self, _: object) -> None:
         """Move the last entry of the queue back into the prompt."""
-        self.buffer.insert_text(self.queue.pop())
+        self.put_back(self.queue.pop())
 
     def to_background(self, _: object) -> None:
         """Move the running command to the background."""
@@ -504,7 +505,8 @@ class Screen(RenderedChat):
         self.work = None
         self.app.invalidate()
         self.tell_interrupted()
-        self.take_next()
+        if not self.question:  # otherwise a queued message would answer it
+            self.take_next()
         if is_dumb_terminal() and not self.work:  # the open prompt has no label
             print("> ", end="", flush=True)
 
@@ -526,9 +528,12 @@ class Screen(RenderedChat):
             print("\a", end="", flush=True)
 
     def put_back(self, text: str) -> None:
-        """Move a message back into the prompt, or into the history if the prompt has a draft."""
+        """Move a message back into the prompt, or into the history if the prompt has a draft.
+
+        A dumb terminal would print its last character, so it goes into the history there.
+        """
         draft = self.buffer.document
-        if draft.text:
+        if draft.text or is_dumb_terminal():
             self.buffer.history.append_string(text)
             self.buffer.reset(draft)
         else:

@@ -348,6 +348,21 @@ def test_the_questions_of_a_turn_come_one_after_the_other(chat, project):
     assert said(screen.server.requests[-1], "tool") == ["four", "Friday"]
 
 
+def test_a_queued_message_does_not_answer_a_question_that_comes_later(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    hold = threading.Event()
+    turns = ["I'll ask. ", hold, ("ask_user", {"question": "Delete all?"})], "Fine.", "Tested."
+    screen = chat(*turns, options=["--tools", "mine.py"])
+    screen.enter("go", "I'll ask.")
+    screen.enter("run the tests", "next: run the tests")
+    hold.set()
+    screen.expect("Delete all?\n\nnext: run the tests")
+    screen.enter("/context", "tools: ")
+    screen.enter("no", "Tested.")
+    assert said(screen.server.requests[1], "tool") == ["no"]
+    assert said(screen.server.requests[2])[-1] == "run the tests"
+
+
 def test_an_open_question_is_shown_again_when_the_chat_is_continued(chat, project):
     (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
     options = ["--tools", "mine.py"]
@@ -735,6 +750,16 @@ def test_the_chat_works_in_a_terminal_without_cursor_movement(chat, project):
     assert "\n(Session " in screen.screen(), "the prompt comes after the greeting"
     screen.enter("/exit")
     assert screen.status() == 0
+
+
+def test_a_message_taken_back_is_not_sent_with_the_next_one_to_a_screen_reader(chat):
+    screen = chat("one", "two", options=["--screen-reader"], wait=False)
+    screen.expect("\n>")
+    screen.enter("first", "one\n>")
+    screen.enter("/undo", "Removed.")
+    screen.expect("none.)\n>")
+    screen.enter("second", "two\n>")
+    assert said(screen.server.requests[-1]) == ["second"]
 
 
 def test_a_screen_reader_reads_plain_lines_in_order(chat):
