@@ -38,6 +38,7 @@ from .transcript import (
     calls_to_resume,
     can_continue,
     check_prompt,
+    done_result,
     last_but_instructions,
     placeholder_result,
     record_of,
@@ -101,6 +102,7 @@ class Run:
     stopping: whether no more calls may start, because one has ended the run, or somebody interrupts
         it. A call that waits for something from outside lets the others run.
     interrupted: whether the task was cancelled to end the run with a Result.
+    follows_kill: whether the earlier run has no end in the log.
     """
 
     def __init__(self, agent: Runs, events: EventQueue | None) -> None:
@@ -112,6 +114,7 @@ class Run:
         self.system_text = agent.system_text()
         self.events = events
         self.stopping = self.interrupted = False
+        self.follows_kill = agent.conversation.stop_reason == ""
         self._steps = 0
         if not isinstance(cast(object, self.system_text), str):
             raise TypeError(
@@ -162,7 +165,8 @@ class Run:
         returned its answer.
         """
         agent = self.agent
-        resumable = [tool.name for tool in agent.turn_tools() if tool.resumes]
+        tools = agent.turn_tools()
+        resumable = [tool.name for tool in tools if tool.resumes]
         for state in agent.conversation.open_calls:
             if state.decided:
                 await self.close(state)
@@ -174,6 +178,8 @@ class Run:
         last = last_but_instructions(agent.messages)
         if isinstance(last, AssistantMessage) and not can_continue([last]):
             return done or result_of(last)
+        if self.follows_kill and not done:
+            return done_result(agent.messages, [tool.name for tool in tools if tool.ends_run])
         return done
 
     async def close(self, state: CallState) -> None:

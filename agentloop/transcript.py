@@ -491,6 +491,18 @@ def result_of(reply: AssistantMessage) -> Result:
     return Result(reply.text, stop_reason=STOP_REASONS.get(reason, f"unknown:{reason}"))
 
 
+def done_result(messages: Sequence[Message], done_names: Collection[str]) -> Result | None:
+    """The Result of a run that was killed after its last turn; None if no done tool ended it."""
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage | UserMessage):
+            break
+        if isinstance(message, SystemMessage) or message.is_error:
+            continue
+        if message.tool_name in done_names:
+            return Result(message.text, stop_reason="done")
+    return None
+
+
 def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
     """Raise ValueError for an empty prompt, or if there's no prompt and nothing to continue."""
     if prompt is None:

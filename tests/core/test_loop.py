@@ -435,6 +435,26 @@ class TestLoop:
         with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
 
+    async def test_a_done_tools_result_is_the_answer_of_a_run_that_was_killed_before_its_end(self):
+        @tool("Hand in", ends_run=True)
+        def hand_in(work: str) -> str:
+            return work
+
+        async def killed_after(*answers):
+            agent, llm = self.make("What else?", tools=[add, hand_in])
+            calls = tuple(ToolCall(str(at), name) for at, (name, _) in enumerate(answers))
+            record_all(agent, [RunStart(), UserMessage("x"), AssistantMessage(tool_calls=calls)])
+            for made, (_, options) in zip(calls, answers, strict=True):
+                record_all(agent, [ToolStart(made.id), made.answer("essay", **options)])
+            result = await agent.run()
+            return result.text, result.stop_reason, len(llm.requests)
+
+        done, failed = ("hand_in", {}), ("hand_in", {"is_error": True})
+        assert await killed_after(done) == ("essay", "done", 0)
+        assert await killed_after(done, ("add", {})) == ("essay", "done", 0)
+        assert await killed_after(failed) == ("What else?", "completed", 1)
+        assert await killed_after(("add", {})) == ("What else?", "completed", 1)
+
     async def test_instructions_after_an_answer_leave_nothing_to_continue(self):
         agent, llm = self.make("Paris.", "Rome.")
         await agent.run("Capital of France?")
