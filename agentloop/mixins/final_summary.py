@@ -10,7 +10,7 @@ Copy with: the core.
 from dataclasses import replace
 
 from ..loop import Loop
-from ..messages import Result
+from ..messages import Result, UserMessage
 from ..model import Request
 
 OUT_OF_TURNS = (
@@ -24,9 +24,12 @@ class FinalSummary(Loop):
 
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
+        out_of_turns = UserMessage(OUT_OF_TURNS, "note")
+        if answer and self.messages[-2:-1] == (out_of_turns,):  # a kill came before the RunEnd
+            return replace(answer, stop_reason="max_iterations")
         if answer is None or answer.stop_reason != "max_iterations":
             return answer
-        self.add_note(OUT_OF_TURNS)
+        self.add(out_of_turns)
         # with the tools of the last request: the provider's cache holds their declarations
         reply = await self.call_model(Request(await self.context(), self.turn_tools()))
         if reply.tool_calls:

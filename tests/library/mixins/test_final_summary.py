@@ -7,6 +7,7 @@ from agentloop import (
 )
 from agentloop.mixins.final_summary import OUT_OF_TURNS, FinalSummary
 from agentloop.models.scripted import call
+from agentloop.transcript import Log, RunEnd
 from tests.core.test_loop import TestLoop, add
 
 
@@ -26,3 +27,12 @@ class TestFinalSummary(TestLoop):
         last = agent.messages[-1]
         assert (last.text, last.tool_calls, last.raw) == ("half done", (), None)
         assert validate_messages(agent.messages[:-1]) == []
+
+    async def test_a_summary_is_no_plain_answer_if_the_run_was_killed_before_its_end(self):
+        agent, llm = self.make(call("add", a=1, b=1), "half done", tools=[add], max_iterations=1)
+        before = await agent.run("x")
+        killed = agent.fork()
+        killed.log = Log(record for record in agent.log if not isinstance(record, RunEnd))
+        after = await killed.run()
+        assert (after.text, after.stop_reason) == (before.text, before.stop_reason)
+        assert len(llm.requests) == 2, "neither is paid for twice"
