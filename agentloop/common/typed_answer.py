@@ -6,11 +6,10 @@ Copy with: the core.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from ..content import as_text
 from ..errors import ToolError
@@ -50,27 +49,27 @@ class TypedAnswer:
         return llm.with_output(self.tool.parameters) if isinstance(llm, OutputModel) else None
 
     def parse(self, text: str) -> Any:
-        """Read the value from JSON text, which may be inside a code fence.
+        """Read the value from JSON text, which may be inside a code fence, or from a plain word.
 
-        Raises ToolError if the text isn't JSON, or doesn't have the type.
+        Raises ToolError if the text is neither, or doesn't have the type.
         """
         fenced = re.search("```(?:json)?\\n(.*)```", text, re.DOTALL)
-        if fenced:
-            text = fenced[1]
-        text = text.strip() or "null"
+        text = (fenced[1] if fenced else text).strip()
+        problems = list[ToolError]()
+        readings = list[object]()
         try:
-            from_json(text)
+            readings.append(from_json(text or "null"))
         except ValueError as error:
-            raise ToolError(f"invalid JSON: {error}") from None
-        wrapped = f'{{"result": {text}}}'  # the tool's argument, unless the type is a model
-        if text[0] != "{":
-            return self.tool.validate(wrapped)["result"]
-        try:
-            return self.tool.validate(text)["result"]
-        except ToolError:
-            with suppress(ToolError):
-                return self.tool.validate(wrapped)["result"]
-            raise
+            problems.append(ToolError(f"invalid JSON: {error}"))
+        if [*self.tool.parameters["properties"]] == ["result"]:  # the type isn't a model
+            whole = readings if text.startswith("{") else []
+            readings = [*whole, *({"result": value} for value in [*readings, text])]
+        for arguments in readings:
+            try:
+                return self.tool.validate(to_json(arguments).decode())["result"]
+            except ToolError as problem:
+                problems.append(problem)
+        raise problems[0]
 
 
 @cache
