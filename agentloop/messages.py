@@ -522,11 +522,11 @@ class Result(Advised, Generic[Value]):
 
     text: the answer.
     value: the value of a done tool, or of an `output_type`.
-    stop_reason: "completed" (a plain answer), "done" (a done tool), "max_iterations",
-        "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
-        "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length": the answer was
-        cut off), "unknown:WORD" if the provider stopped for a reason of its own, or the reason of
-        a `Stop` that you raised.
+    stop_reason: "completed" (a plain answer), "done" (a done tool, or a valid answer of an
+        `output_type`), "max_iterations", "interrupted", "needs_approval" (see `Approval`),
+        "needs_answer" (see `Tool.external`), "refused", "no_progress", "context_overflow",
+        "limit:NAME" ("limit:length": the answer was cut off), "unknown:WORD" if the provider
+        stopped for a reason of its own, or the reason of a `Stop` that you raised.
     usage: the tokens of this run.
     pending: the calls that wait for a decision or an answer, as in `agent.pending`.
     """

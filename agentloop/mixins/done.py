@@ -50,9 +50,7 @@ class DoneTool(Loop):
 
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
-        if not answer or answer.stop_reason != "completed" or answer.value is not None:
-            return answer
-        if not self.require_done_tool:
+        if not self.require_done_tool or not answer or answer.stop_reason != "completed":
             return answer
         names = " or ".join(done_names(self.toolset()))
         nudge(self, self.done_nudge.replace("{tool}", names))

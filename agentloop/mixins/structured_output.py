@@ -7,8 +7,9 @@ Copy with: the core, common/nudge.py, common/typed_answer.py.
 
 The model answers by calling `done`, whose arguments have the type, or with JSON as plain text. If
 the agent has no tools, the provider is asked for JSON instead, if the model can do that
-(`with_output`). If an answer is invalid, the model reads why and tries again. After three plain
-answers in a row that are invalid, the next one ends the run as "no_progress".
+(`with_output`). A valid answer ends the run as "done". If an answer is invalid, the model reads why
+and tries again. After three plain answers in a row that are invalid, the next one ends the run as
+"no_progress".
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class StructuredOutput(Loop):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         answer = self._answer
-        if answer and request.purpose == "turn" and request.tools == (answer.tool,):
+        is_free = request.purpose == "turn" and request.tool_choice == "auto"
+        if answer and is_free and request.tools == (answer.tool,):
             native = answer.native_model(request.model or self.llm)
             if native:
                 request = replace(request, model=native, tools=())
@@ -83,7 +85,7 @@ class StructuredOutput(Loop):
         if ended.stop_reason not in ("completed", "done"):
             return ended
         try:
-            return replace(ended, value=self._answer.parse(ended.text))
+            return replace(ended, value=self._answer.parse(ended.text), stop_reason="done")
         except ToolError as error:
             nudge(self, NOT_VALID.format(error))
             return None

@@ -2,6 +2,8 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import date
+from typing import Literal
 
 import pytest
 from pydantic import BaseModel
@@ -11,6 +13,7 @@ from agentloop.mixins.done import done
 from agentloop.mixins.structured_output import StructuredOutput
 from agentloop.models.scripted import call
 from agentloop.toolkits.todo import Todo
+from agentloop.transcript import Log, RunEnd
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
 
@@ -71,6 +74,9 @@ class TestStructuredOutput(test_loop.TestLoop):
             (list[int], '{"result": [1, 2]}', [1, 2]),
             (dict[str, int], '{"a": 1}', {"a": 1}),
             (int, "3", 3),
+            (str, "Oslo", "Oslo"),
+            (date, "2026-05-17", date(2026, 5, 17)),
+            (Literal["yes", "no"], "yes", "yes"),
         ],
     )
     async def test_output_type_accepts_any_type_and_json_text(self, output_type, reply, value):
@@ -88,6 +94,31 @@ class TestStructuredOutput(test_loop.TestLoop):
         result = await StructuredOutput(llm=llm, tools=tools, output_type=Answer).run("x")
         assert result.value == Answer(city="Oslo")
         assert "JSON" in shown(llm.requests[1])[-1]
+
+    @pytest.mark.parametrize("wrong", ['{"x": "many"}', "[1]", "none"])
+    async def test_an_invalid_answer_is_no_model_of_defaults(self, wrong):
+        class Sum(BaseModel):
+            x: int = 0
+
+        llm = ScriptedModel(wrong, '{"x": 3}')
+        assert (await StructuredOutput(llm=llm, output_type=Sum).run("x")).value == Sum(x=3)
+
+    @pytest.mark.parametrize(
+        ("output_type", "value"),
+        [
+            (Answer, Answer(city="Oslo")),
+            (str, "Oslo"),
+            (date, date(2026, 5, 17)),
+            (int | None, None),
+        ],
+    )
+    async def test_a_run_that_was_killed_after_done_returns_the_value(self, output_type, value):
+        script = {"city": "Oslo"} if output_type is Answer else {"result": value}
+        agent = StructuredOutput(llm=ScriptedModel(call("done", **script)), output_type=output_type)
+        before = await agent.run("x")
+        agent.log = Log(record for record in agent.log if not isinstance(record, RunEnd))
+        after = await agent.run()
+        assert (after.text, after.value, after.stop_reason) == (before.text, value, "done")
 
     async def test_run_as_returns_a_value_of_the_type_for_one_run(self):
         script = call("done", city="Oslo"), "hello", "[1, 2]", "Oslo!"
@@ -130,6 +161,26 @@ class TestStructuredOutput(test_loop.TestLoop):
             assert result.value == Answer(city="Oslo")
             assert [t.name for t in native.requests[0].tools] == offered
         assert requested[0] == {"city", "people"}
+
+    async def test_a_null_of_the_type_needs_no_call_of_done(self):
+        class Native(ScriptedModel):
+            def with_output(self, schema):
+                return self
+
+        llm = Native('{"result": null}')
+        result = await Agent(llm=llm, output_type=int | None, require_done_tool=True).run("x")
+        assert (result.value, result.stop_reason) == (None, "done")
+
+    @pytest.mark.parametrize("choice", ["done", "required"])
+    async def test_a_forced_call_of_done_is_offered_to_every_model(self, choice):
+        class Native(ScriptedModel):
+            def with_output(self, schema):
+                raise AssertionError("a request without tools can't force a call")
+
+        llm = Native(call("done", city="Oslo"))
+        result = await Agent(llm=llm, output_type=Answer, tool_choice=choice).run("x")
+        assert result.value == Answer(city="Oslo")
+        assert llm.requests[0].tool_choice == choice
 
     @pytest.mark.parametrize("with_todo", [False, True])
     async def test_the_type_reaches_the_model_whatever_other_mixins_add(self, with_todo):
