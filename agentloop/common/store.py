@@ -26,7 +26,7 @@ from .records import dump_record, load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":2}'  # counts up if older records would be misread
-REPLY, START = b'{"type":"assistant"', b'{"type":"tool_start"'  # prefixes of lines
+REPLY, START = b'"type":"assistant"', b'"type":"tool_start"'  # also inside a sub-agent's record
 HOLE = 1 << 24  # bytes; a longer hole in a sparse file isn't read into memory
 # CON and the like are devices on Windows, with any suffix
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -237,7 +237,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
             if not isinstance(record, Record):
                 raise ValueError(f"a {type(record).__name__} isn't a record of a log")
         except ValueError as error:
-            if line.startswith((REPLY, START)):
+            if REPLY in line or START in line:
                 raise ValueError(
                     f"line {number} of the session is a reply or the start of a call, and can't be "
                     f"read ({error}): repair the line, or restore a backup"

@@ -363,6 +363,9 @@ class TestSession(test_loop.TestLoop):
             b'{"type":"assistant","content":"ok","usage":{"input_tokens":2.5}}',
             b'{"type":"assistant","content":"torn',
             b'{"type":"tool_start","call_id":"ca',
+            b'\0"type":"tool_start","call_id":"call_1"}',
+            b'{"type":"sub_agent_record","call_id":"a","record":{"type":"tool_start","call_id":"1"}',
+            b'{"type":"sub_agent_record","call_id":1,"agent":"a","record":{"type":"assistant"}}',
         ],
     )
     def test_a_session_whose_calls_might_run_again_is_refused_with_the_number_of_its_line(
