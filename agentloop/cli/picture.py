@@ -7,7 +7,6 @@ theme.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -31,12 +30,12 @@ from ..transcript import (
     is_from_user,
     is_request,
 )
+from .terminal import safe
 
 WIDTH, LEFT, RIGHT = 960, 24, 936
 END = RIGHT - 50  # of the columns, right of which are their figures
 TOP, HEIGHT = 96, 150  # of the columns
 LANE, LANES = 20, 8  # the height of a lane, and how many there are at most
-INVALID = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML
 
 STYLE = """
 .session { font: 13px system-ui, sans-serif; fill: #1e1e1b }
@@ -238,12 +237,12 @@ def columns(seen: Overview) -> Iterable[str]:
     y = TOP + HEIGHT + 30
     words = "tokens of each request, estimated:" if seen.estimated else "tokens of each request:"
     yield text(LEFT, y, words, "soft small")
-    for x, kind in ((LEFT + 190, "new"), (LEFT + 240, "cached")):
+    for x, kind in ((LEFT + 215, "new"), (LEFT + 265, "cached")):
         yield rect(kind, x, y - 9, 10, 10)
         yield text(x + 15, y, kind, "soft small")
     if window := context_window(seen.model):
         filled = f"the largest fills {top / window:.0%} of the window of {short(window)}"
-        yield text(LEFT + 310, y, filled, "soft small")
+        yield text(LEFT + 335, y, filled, "soft small")
 
 
 def clock(bars: Sequence[Bar], lanes: Sequence[str], seconds: float) -> Iterable[str]:
@@ -319,8 +318,8 @@ def text(x: float, y: float, words: str, kind: str = "", *, anchor: str = "", si
 
 
 def clean(words: str) -> str:
-    """Escape text for XML. Braces, too: one could begin a placeholder of a page."""
-    return escape(INVALID.sub("\N{REPLACEMENT CHARACTER}", words)).replace("{", "&#123;")
+    """Escape text for XML, and what `safe` escapes. Braces, too: one could begin a placeholder."""
+    return escape(safe(words)).replace("{", "&#123;")
 
 
 def clipped(words: str, limit: int) -> str:

@@ -180,7 +180,7 @@ def test_a_summary_is_a_line_between_two_columns():
 
 
 @pytest.mark.parametrize(
-    "words", ["</svg><script>alert(1)</script>", "\x00\ud800{{data}}", "&amp;"]
+    "words", ["</svg><script>alert(1)</script>", "\x00\ud800\ufffe{{data}}", "&amp;"]
 )
 async def test_a_text_of_the_session_is_only_text(words):
     agent = Agent(llm=ScriptedModel(words))
@@ -190,6 +190,12 @@ async def test_a_text_of_the_session_is_only_text(words):
     assert "{{" not in svg
     shown = [text for text in texts_of(svg) if text.startswith("> ")]
     assert len(shown) == 1
+
+
+async def test_invisible_characters_are_visible():
+    agent = Agent(llm=ScriptedModel("Fine."))
+    await agent.run("rm \u202etxt.ton\x1b[31m")
+    assert texts_of(picture_of(agent.log))[0] == r"rm \u202etxt.ton\x1b[31m"
 
 
 def test_labels_of_changes_do_not_overlap():
