@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
     if options.beside:
         other = path_of(options.beside)
         beside = {"title": other.name} | data_of(*logs_of(other))
-    written = 0
+    written = -1
     while True:
         size = path.stat().st_size
         if size != written:

@@ -272,6 +272,9 @@ def test_the_command_writes_a_page_that_only_the_owner_may_read(tmp_path, monkey
     assert main(["view", "book"]) == 0
     assert page.read_bytes() == (tmp_path / "book.html").read_bytes()
     assert not [*tmp_path.glob("*.part")]
+    (tmp_path / "new.jsonl").touch()
+    assert main(["view", "new.jsonl", "-o", "new.html"]) == 0
+    assert (tmp_path / "new.html").is_file()
     assert main(["view", "book", "--beside", "book", "-o", "both.html"]) == 0
     assert b'"beside":{"title":"book.jsonl"' in (tmp_path / "both.html").read_bytes()
     assert main(["view", "book", "--beside", "nobody"]) == 2
@@ -393,6 +396,16 @@ class TestInABrowser:
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
         browser.click("#turns")
         browser.sees("nav", "Next page.")
+
+    def test_two_sessions_are_readable_on_a_phone(self, browser, tmp_path):
+        log = book(tmp_path)[0]
+        beside = {"title": "other.jsonl"} | data_of(log)
+        browser.show(log, beside=beside, width=500)
+        width = "return document.querySelector('.row').getBoundingClientRect().width"
+        assert browser.run(width) > 200
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+        browser.click(".row", "Next page.")
+        browser.sees("#figures", "Turn 2 of book.jsonl")
 
     @pytest.mark.parametrize("width", [1280, 500])
     def test_axe_reports_no_violation_in_any_view(self, browser, tmp_path, width):
