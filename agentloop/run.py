@@ -153,7 +153,7 @@ class Run:
         if prompt is None:
             return
         for state in self.agent.conversation.open_calls:
-            record(record_of(state.call, placeholder_result(state)))
+            self.agent.add(record_of(state.call, placeholder_result(state)))
         message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
         if last_but_instructions(self.agent.messages) != message:  # there, if run() is repeated
             record(message)
