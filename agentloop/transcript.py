@@ -751,7 +751,15 @@ def is_request(record: object) -> TypeGuard[RequestRecord]:
 
 
 def failed_attempts(outcome: AssistantMessage | BaseException) -> list[SideRequest]:
-    """The entries for the failed attempts before a reply or an error, which may be billed."""
+    """The entries for the failed attempts before a reply or an error, which may be billed.
+
+    Raises TypeError for a reply of any other type, which only a model of your own can return.
+    """
+    if not isinstance(cast(object, outcome), AssistantMessage | BaseException):
+        raise TypeError(
+            "ainvoke() must return an AssistantMessage, such as AssistantMessage('hello'), "
+            f"not {outcome!r:.80}"
+        )
     return [
         SideRequest("failed attempt", usage=each.usage, model=each.model, text=each.text)
         for each in attempts_of(outcome)
