@@ -540,7 +540,9 @@ class Result(Advised, Generic[Value]):
     @property
     def answered(self) -> bool:
         """Whether there's an answer. The summary of a run that is out of turns counts as one."""
-        return self.stop_reason in ("completed", "done", "max_iterations")
+        if self.stop_reason == "max_iterations":
+            return bool(self.text)
+        return self.stop_reason in ("completed", "done")
 
     def __str__(self) -> str:
         """The answer, or why there's none: "[needs_approval: pay]", "[max_iterations]"."""

@@ -530,8 +530,11 @@ class TestLoop:
     async def test_a_new_prompt_closes_open_calls_permanently(self):
         agent, llm = self.make("ok", tools=[add])
         record_all(agent, [UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "add"),))])
+        told = []
+        agent.listeners = [told.append]
         await agent.run("never mind")
         assert shown(llm.requests[0])[2].startswith("Not run")
+        assert [e.tool_call_id for e in told if isinstance(e, ToolResultEvent)] == ["1"]
         assert any(isinstance(r, ToolMessage) for r in agent.log)
 
     # ---- cancellation
@@ -1268,6 +1271,27 @@ async def test_a_timed_out_synchronous_tool_is_abandoned_immediately():
     assert await asyncio.wait_for(agent.query("x"), 30) == "ok"
     assert agent.messages[2].text.startswith("TimeoutError: not finished within 0.01 seconds")
     release.set()
+
+
+@pytest.mark.parametrize("reply", ["Paris.", {"content": "Paris."}, None])
+async def test_a_model_that_returns_no_message_is_told_what_to_return(reply):
+    class Model:
+        model = "m"
+
+        async def ainvoke(self, messages, tools=(), **_):
+            return reply
+
+    with pytest.raises(TypeError, match="AssistantMessage"):
+        await Loop(llm=Model()).run("Capital of France?")
+
+
+async def test_a_run_that_is_out_of_turns_has_an_answer_only_if_it_has_a_text():
+    llm = ScriptedModel(lambda messages, tools: call("add", a=1, b=1))
+    result = await Loop(llm=llm, tools=[add], max_iterations=2).run("x")
+    assert (result.text, result.stop_reason) == ("", "max_iterations")
+    assert not result.answered
+    with pytest.raises(RunStopped, match="max_iterations"):
+        await Loop(llm=llm, tools=[add], max_iterations=2).query("x")
 
 
 @pytest.mark.parametrize(
