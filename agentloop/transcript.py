@@ -443,23 +443,23 @@ class Conversation(Fold):
         if reply.tool_calls or reply.text.strip() or reply.raw:
             self._messages.append(reply)
         for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
-            place = _Slot(len(self._messages), shown.id, self.states[call.id])
+            place = _Slot(len(self._messages), shown, self.states[call.id])
             self._open.append(place)
             self._messages.append(shown.answer(""))  # a place, which `messages` fills
 
 
 @dataclass(slots=True)
 class _Slot:
-    """The position in the view for the result of a call, and the call's id in the view."""
+    """The position in the view for the result of a call, and the call in the view."""
 
     index: int
-    call_id: str
+    call: ToolCall
     state: CallState
 
     def fill(self, result: ToolMessage) -> ToolMessage:
-        if result.tool_call_id == self.call_id:
+        if result.tool_call_id == self.call.id:
             return result
-        return replace(result, tool_call_id=self.call_id)
+        return replace(result, tool_call_id=self.call.id, tool_name=self.call.name)
 
 
 # ---- messages and replies
