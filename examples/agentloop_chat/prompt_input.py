@@ -7,7 +7,6 @@ import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from itertools import islice
-from mimetypes import guess_type
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeGuard
@@ -18,7 +17,12 @@ from agentloop.toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
 LINES = re.compile(r"(.+)#L?(\d+)(?:-L?(\d+))?")  # path#20, or path#20-45
-IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+IMAGES = {  # how files of a type begin
+    "image/png": rb"\x89PNG",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/gif": rb"GIF8",
+    "image/webp": rb"(?s)RIFF....WEBP",
+}
 MAX_TEXT = 50_000  # bytes of an attached text file; the middle of longer files is omitted
 MAX_IMAGE = 5_000_000  # bytes of an attached image, which all subsequent requests repeat
 MOST_FILES = 200_000  # maximum number of files for Tab completion
@@ -147,17 +151,26 @@ def typed(message: UserMessage) -> str:
 
 def image_at(path: Path) -> Part | None:
     """Read the image in a file; None if it's no image. Raises ValueError if it's too large."""
-    kind = guess_type(path.name)[0]
-    if kind not in IMAGE_TYPES:
+    kind = image_type(path)
+    if not kind:
         return None
     if path.stat().st_size > MAX_IMAGE:
         raise ValueError(f"the image is larger than {MAX_IMAGE:,} bytes: reduce its size")
     return ImagePart(data=path.read_bytes(), media_type=kind)
 
 
+def image_type(file: Path) -> str | None:
+    """The type of an image. Names are often wrong, and a provider refuses a wrong type."""
+    with suppress(OSError), file.open("rb") as stream:
+        start = stream.read(12)
+        return next((kind for kind, pattern in IMAGES.items() if re.match(pattern, start)), None)
+    return None
+
+
 def is_image(root: Path, path: str) -> bool:
     """Whether a text is the path of an image that you can write as @"path"."""
-    return '"' not in path and guess_type(path)[0] in IMAGE_TYPES and bool(file_at(root, path))
+    file = file_at(root, path)
+    return '"' not in path and bool(file and image_type(file))
 
 
 def named_files(root: Path) -> list[str]:

@@ -34,6 +34,29 @@ def test_lines_that_a_file_does_not_have_are_not_attached(tmp_path):
     assert "a.txt#20-45 was not attached" in told[0]
 
 
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\x89PNG\r\n", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF\n\0\0\0WEBPVP8", "image/webp"),
+    ],
+)
+def test_the_content_of_an_image_says_its_type_because_names_are_often_wrong(tmp_path, start, kind):
+    (tmp_path / "shot.png").write_bytes(start + b"\0more")
+    work = with_files("look", "@shot.png", tmp_path, str, confirm=None)
+    _, part = asyncio.run(work)
+    assert part.media_type == kind
+
+
+def test_a_file_with_the_name_of_an_image_is_attached_as_text(tmp_path):
+    (tmp_path / "shot.png").write_text("no image")
+    work = with_files("look", "@shot.png", tmp_path, str, confirm=None)
+    _, part = asyncio.run(work)
+    assert part.text.endswith("no image"), "a provider would refuse it in every request"
+
+
 def test_files_are_sorted_by_depth_and_name(tmp_path):
     for name in ("z.py", "a b.py", "b/y.py", "a/x.py", "a/deep/x.py", ".git/config", 'q"uote'):
         path = tmp_path / name
