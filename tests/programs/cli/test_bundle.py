@@ -216,7 +216,7 @@ AGENT = ["mixins/compaction.py", "mixins/done.py", "mixins/ephemeral.py", "model
     [
         pytest.param(["agent", "openai"], mirrored(*AGENT), id="agent-openai", marks=slow),
         pytest.param(PARTS, mirrored("loop.py"), id="all-some"),
-        pytest.param(PARTS, [*filter(is_of_a_bundle, ALL_TESTS)], id="all", marks=slow),
+        pytest.param(PARTS, [*filter(is_of_a_bundle, ALL_TESTS)][::3], id="all", marks=slow),
         pytest.param(["loop"], mirrored(*CORE), id="core", marks=slow),
         *[
             pytest.param([path], [*mirrored(path), LOOP], id=path, marks=slow)
