@@ -26,13 +26,12 @@ Google, Gemini 3 (ai.google.dev/gemini-api/docs/caching): the longest prefix of 
     minutes.
 """
 
-import json
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Request
 from agentloop.common.tokens import count_tokens
@@ -57,18 +56,14 @@ class Prefix(NamedTuple):
 class Body(NamedTuple):
     """A request as blocks of JSON.
 
+    prefixes: the beginnings of the request, one for each block.
     marks: the blocks at which an entry may end.
     kinds: "call", "result" or "" of each block.
     """
 
-    blocks: list[bytes]
+    prefixes: list[Prefix]
     marks: list[int]
     kinds: list[str]
-
-    def prefixes(self) -> list[Prefix]:
-        names = accumulate(self.blocks, lambda so_far, block: hash((so_far, block)), initial=0)
-        sizes = accumulate(map(tokens, self.blocks))
-        return [Prefix(*pair) for pair in zip([*names][1:], sizes, strict=True)]
 
 
 class Entries:
@@ -99,7 +94,7 @@ def anthropic(requests: Timed, least: int = 1_024, minutes: float = 5) -> float:
     """Return the cost of a conversation whose requests mark their entries."""
     entries, cost = Entries(minutes), 0.0
     for body, now in requests:
-        prefixes = body.prefixes()
+        prefixes = body.prefixes
         places = {at for mark in body.marks for at in positions_before(body.kinds, mark)}
         read = entries.longest((prefixes[at] for at in places), now)
         marked = [prefixes[at] for at in body.marks if prefixes[at].size >= least]
@@ -124,7 +119,7 @@ def openai(requests: Timed, least: int = 1_024, minutes: float = 30) -> float:
     """Return the cost of a conversation with an entry at the end of each newest message."""
     entries, cost = Entries(minutes), 0.0
     for body, now in requests:
-        prefixes = body.prefixes()
+        prefixes = body.prefixes
         places = {*body.marks[-21:], *body.marks[:1]}
         read = entries.longest((prefixes[at] for at in places), now)
         end, whole = prefixes[body.marks[-1]], prefixes[-1].size
@@ -140,7 +135,7 @@ def by_prefix(requests: Timed, least: int, step: int, minutes: float) -> float:
     """Return the cost of a conversation whose requests read the longest known prefix."""
     entries, cost = Entries(minutes), 0.0
     for body, now in requests:
-        prefixes = body.prefixes()
+        prefixes = body.prefixes
         read = entries.longest(prefixes, now).size // step * step
         if read < least:
             read = 0
@@ -152,7 +147,7 @@ def by_prefix(requests: Timed, least: int, step: int, minutes: float) -> float:
 def body_of(model: Any, request: Request) -> Body:
     """Return the blocks that a model sends: tools, system prompt, blocks of messages."""
     body = model.body(request.messages, request.tools, request.tool_choice, False)
-    data = json.loads(encode_body(body))
+    data = from_json(encode_body(body), cache_strings="all")
     system = data.get("system") or data.get("systemInstruction") or []
     blocks = [*data.get("tools", ()), *(system if isinstance(system, list) else [system])]
     for message in data.get("messages") or data.get("contents") or data["input"]:
@@ -163,8 +158,15 @@ def body_of(model: Any, request: Request) -> Body:
         marks = message_ends(blocks, kinds)
     else:
         marks = [at for at, block in enumerate(blocks) if "cache_control" in block]
-    plain = ({k: v for k, v in block.items() if k != "cache_control"} for block in blocks)
-    return Body([to_json(block) for block in plain], marks, kinds)
+    for block in blocks:
+        block.pop("cache_control", None)
+    return Body(prefixes_of([to_json(block) for block in blocks]), marks, kinds)
+
+
+def prefixes_of(blocks: list[bytes]) -> list[Prefix]:
+    names = accumulate(blocks, lambda so_far, block: hash((so_far, block)), initial=0)
+    next(names)
+    return [*map(Prefix, names, accumulate(map(tokens, blocks)))]
 
 
 def kind_of(block: dict[str, Any]) -> str:

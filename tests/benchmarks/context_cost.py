@@ -237,11 +237,13 @@ async def measure(workload, agents, blind=False, rate=1.0):
 
 async def compare(workload, strategies):
     """Return a row for each strategy."""
-    plain, _ = await measure(workload, Loop)
+    plain, whole = await measure(workload, Loop)
     calls = sum(len(task.turns) for each in workload.conversations for task in each.tasks)
     rows = {}
     for name, agents in strategies.items():
-        paid, total = await measure(workload, agents, name == BLIND, RATES.get(name, 1.0))
+        paid, total = plain, whole
+        if agents is not Loop:
+            paid, total = await measure(workload, agents, name == BLIND, RATES.get(name, 1.0))
         shares = {
             cache: sum(each[cache] for each in paid) / sum(each[cache] for each in plain)
             for cache in CACHES
