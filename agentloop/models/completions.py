@@ -63,6 +63,12 @@ GROWING = {"content", "refusal", *THOUGHTS}  # texts that are streamed in pieces
 # Fields that are sent back only to their server. The last two have signatures of OpenRouter and of
 # Gemini.
 OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
+# What these servers require in a history that another model has written. Sources:
+# https://github.com/anomalyco/opencode/issues/1680 (call ids),
+# https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
+# https://github.com/continuedev/continue/issues/11600 (Kimi)
+SHORT_IDS = r"//api\.mistral\.ai"
+NEEDS_THOUGHTS = r"//api\.(deepseek\.com|moonshot\.(ai|cn)|kimi\.com)"
 
 
 # ---- for both formats: parts, schemas, reasoning, usage
@@ -181,16 +187,24 @@ def read_openai_usage(usage: JSON) -> Usage | None:
 # ---- the request
 
 
-def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
+def _write_id(call_id: str, address: str) -> str:
+    if re.search(SHORT_IDS, address):
+        return wire_id(call_id, "[a-zA-Z0-9]{9}")
+    return wire_id(call_id)
+
+
+def _write_openai_reply(message: AssistantMessage, owner: str, address: str) -> JSON:
     written: JSON = {"role": "assistant", "content": message.content or None}
     raw = as_dict(message.raw)
     is_own = raw.get("owner") == owner
     if is_own:  # required by DeepSeek's thinking models, even if empty
         written |= {name: raw[name] for name in OPAQUE if name in raw}
+    if re.search(NEEDS_THOUGHTS, address) and not written.get("reasoning_content"):
+        written["reasoning_content"] = message.thinking or " "  # some models reject ""
     calls = list[JSON]()
     for call in message.tool_calls:
         function = {"name": wire_name(call.name), "arguments": wire_arguments(call)}
-        own: JSON = {"id": wire_id(call.id), "type": "function", "function": function}
+        own: JSON = {"id": _write_id(call.id, address), "type": "function", "function": function}
         if is_own and call.extra:
             own = {**call.extra, **own}
         calls.append(own)
@@ -215,10 +229,13 @@ def _attachment(message: ToolMessage) -> list[JSON]:
     return media
 
 
-def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
+def write_openai_messages(
+    messages: Sequence[Message], owner: str = "", address: str = ""
+) -> list[JSON]:
     """Write messages for Chat Completions. Raises BadRequest for a part that it doesn't support.
 
     `owner` identifies the server and the model: opaque fields are sent back only to their owner.
+    `address` is the server's, because some servers require more than others.
     Tool results can only have text, so their images and files are in a user message after the last
     result of the turn.
     """
@@ -226,7 +243,7 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
     attached: list[JSON] = []  # the content of the additional user message
     for message in messages:
         if isinstance(message, ToolMessage):
-            call_id = wire_id(message.tool_call_id)
+            call_id = _write_id(message.tool_call_id, address)
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
             written.insert(len(written) - bool(attached), result)
             media = _attachment(message)
@@ -239,7 +256,7 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
             role = "system" if isinstance(message, SystemMessage) else "user"
             written.append({"role": role, "content": _parts(message) or message.text})
         elif message.content or message.tool_calls:  # providers reject empty replies
-            written.append(_write_openai_reply(message, owner))
+            written.append(_write_openai_reply(message, owner, address))
     return written
 
 

@@ -181,6 +181,8 @@ class ChatOpenAI(HTTPModel):
         owner = self._owner
         key = f"{self.api} {owner}"
         write = partial(self._api.write, owner=owner)
+        if self.api == "chat":
+            write = partial(write, address=str(self.base_url))
         if deferred:
 
             def load(name: str) -> JSON | None:

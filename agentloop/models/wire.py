@@ -388,13 +388,13 @@ def wire_name(name: str) -> str:
 
 
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
-    """The id of a call, or a hash of it if the id doesn't match `allowed`.
+    """The id of a call, or nine characters of its hash if the id doesn't match `allowed`.
 
-    Such an id comes from another server, and this one would reject it.
+    Such an id comes from another server, and this one would reject it. Mistral wants nine.
     """
     if re.fullmatch(allowed, call_id):
         return call_id
-    return hashlib.sha256(call_id.encode()).hexdigest()[:40]
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
 def wire_arguments(call: ToolCall) -> str:

@@ -1,6 +1,7 @@
 """ChatOpenAI: request bodies, and parsing of realistic server replies."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,37 @@ async def test_a_long_id_of_another_server_is_shortened_in_call_and_result():
     turn = [AssistantMessage(tool_calls=(ToolCall(long, "time"),)), ToolMessage(long, "time", "1")]
     wire = (await sent_body(OPENAI, [*HI, *turn], TOOLS))["messages"]
     assert wire[1]["tool_calls"][0]["id"] == wire[2]["tool_call_id"] != long
+
+
+def test_mistral_gets_ids_of_nine_letters_or_digits_for_the_calls_of_other_servers():
+    # "Tool call id was call_PTLP8x but must be a-z, A-Z, 0-9, with a length of 9"
+    # Source: https://github.com/anomalyco/opencode/issues/1680
+    llm = ChatOpenAI("mistral-large-latest", base_url="https://api.mistral.ai/v1", api_key="k")
+    for call_id, is_kept in ("D681PevKs", True), ("call_PTLP8x", False), ("toolu_01Vp", False):
+        turn = [
+            AssistantMessage(tool_calls=(ToolCall(call_id, "time"),)),
+            ToolMessage(call_id, "time", "1"),
+        ]
+        _, call, result = body_of(llm, [*HI, *turn], TOOLS)["messages"]
+        sent = call["tool_calls"][0]["id"]
+        assert sent == result["tool_call_id"]
+        assert re.fullmatch("[a-zA-Z0-9]{9}", sent)
+        assert (sent == call_id) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("model", "address"),
+    [("deepseek-v4-pro", "https://api.deepseek.com"), ("kimi-k2.5", "https://api.moonshot.ai/v1")],
+)
+def test_replies_of_other_models_are_sent_to_deepseek_and_kimi_with_thoughts(model, address):
+    # "The `reasoning_content` in the thinking mode must be passed back to the API."
+    # Source: https://github.com/Astro-Han/pawwork/issues/250 (after a switch of the model)
+    llm = ChatOpenAI(model, base_url=address, api_key="k")
+    for thinking, sent in ("hm", "hm"), (None, " "):
+        assert sent_message(llm, replace(CALLED, thinking=thinking))["reasoning_content"] == sent
+    empty = {"content": "a", "reasoning_content": ""}  # DeepSeek V4 Pro sends it, and rejects it
+    own = llm.read({"choices": [{"message": empty}]})
+    assert sent_message(llm, own)["reasoning_content"] == " "
 
 
 def test_content_is_null_for_replies_with_only_calls_and_empty_replies_are_omitted():
