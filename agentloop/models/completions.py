@@ -60,9 +60,13 @@ OPENAI_STOP_REASONS = {
 BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek, vLLM; OpenRouter; Mistral
 GROWING = {"content", "refusal", *THOUGHTS}  # texts that are streamed in pieces
-# Fields that are sent back only to their server. The last two have signatures of OpenRouter and of
-# Gemini.
-OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
+# Fields that are sent back only to their server. The last three have signatures of OpenRouter, of
+# Claude behind LiteLLM, and of Gemini.
+OPAQUE = (
+    *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
+    "extra_content",
+)
+OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemini behind LiteLLM
 # What these servers require in a history that another model has written. Sources:
 # https://github.com/anomalyco/opencode/issues/1680 (call ids),
 # https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
@@ -149,15 +153,16 @@ def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
 
 
 def join_details(details: Sequence[JSON]) -> list[JSON]:
-    """Join OpenRouter's fragments of reasoning, of which the last is the signature."""
+    """Join the fragments of reasoning of OpenRouter and LiteLLM. The last has the signature."""
     whole = list[JSON]()
     for detail in details:
         new = drop_none(detail)
         last = whole[-1] if whole else {"index": ""}
-        if "data" in last | new or last.get("index") != new.get("index"):
+        is_whole = "data" in last | new or last.get("signature")
+        if is_whole or last.get("index") != new.get("index"):
             whole.append(new)
         else:
-            grow(last, new, ("text", "summary"))
+            grow(last, new, ("text", "summary", "thinking"))
     return whole
 
 
@@ -265,12 +270,12 @@ def write_openai_messages(
 
 def _read_openai_call(call: JSON) -> ToolCall:
     function = as_dict(call, "function")
-    signature = call.get("extra_content")  # Gemini's
+    extra = drop_none({name: call.get(name) for name in OPAQUE_OF_CALLS})
     return ToolCall(
         first_text(call, "id"),
         first_text(function, "name"),
         plain_text(function.get("arguments")),
-        extra=clean_json({"extra_content": signature}) if signature else None,
+        extra=clean_json(extra) if extra else None,
     )
 
 
@@ -378,7 +383,7 @@ class OpenAIChunks(Accumulator):
             elif name == "annotations":  # OpenRouter repeats some
                 known = message.setdefault(name, [])
                 known += [source for source in as_dicts(piece) if source not in known]
-            elif name == "reasoning_details":
+            elif name in ("reasoning_details", "thinking_blocks"):
                 message[name] = join_details(message.get(name, []) + as_dicts(piece))
             else:
                 message[name] = piece
@@ -405,5 +410,5 @@ class OpenAIChunks(Accumulator):
         if name != known["name"]:
             known["name"] += name
         known["arguments"] += arguments
-        call |= delta | {"id": call["id"] or call_id, "function": known}
+        call |= drop_none(delta) | {"id": call["id"] or call_id, "function": known}
         self.call(arguments, known["name"], call["id"])

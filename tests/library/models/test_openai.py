@@ -289,12 +289,19 @@ THOUGHTS = [
     {"type": "reasoning.encrypted", "data": "two", "index": 1},
     {"type": "reasoning.summary", "summary": "I saw it.", "index": 2},
 ]
+BLOCKS = [
+    {"type": "thinking", "thinking": "Let me see.", "signature": "Et8B"},
+    {"type": "redacted_thinking", "data": "one"},
+    {"type": "thinking", "thinking": "I saw it.", "signature": "Et8C"},
+]
 OPAQUE = {  # fields of the message in addition to its text and calls
     "DeepSeek": {"reasoning_content": "hm"},
     # DeepSeek rejects a history without this field
     "DeepSeek, empty reasoning": {"reasoning_content": ""},
     "OpenRouter": {"reasoning": "Let me see.", "reasoning_details": THOUGHTS},
     "Gemini: signature of the message": SIGNED,
+    # https://docs.litellm.ai/docs/reasoning_content
+    "Claude behind LiteLLM": {"reasoning_content": "Let me see.", "thinking_blocks": BLOCKS},
 }
 
 
@@ -329,6 +336,29 @@ def test_reasoning_fragments_of_openrouter_are_merged():
     )
     whole = first | {"text": "Let me see.", "signature": "Et8B"}
     assert sent_message(LLM, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
+
+
+def test_thinking_blocks_of_older_versions_of_litellm_are_merged():
+    # https://github.com/BerriAI/litellm/issues/29428
+    pieces = [("Let me", ""), (" see.", ""), ("", "Et8B")]
+    kind = {"type": "thinking"}
+    fragments = [kind | {"thinking": text, "signature": sign} for text, sign in pieces]
+    chunks = [delta({"thinking_blocks": [piece]}) for piece in [*fragments, *BLOCKS[1:]]]
+    assert sent_message(LLM, assemble(*chunks, delta(CONTENT), END))["thinking_blocks"] == BLOCKS
+
+
+def test_the_signature_of_a_gemini_call_behind_litellm_is_sent_back():
+    # its id also has the signature, and is too long for other servers
+    # Source: https://github.com/BerriAI/litellm/pull/16895
+    signed = {"provider_specific_fields": {"thought_signature": "c2ln"}}
+    call = CALL | {"id": "call_1__thought__" + "c2ln" * 99}
+    pieces = [{**call, **signed, "index": 0}, {"index": 0, "provider_specific_fields": None}]
+    for reply in (
+        reply_to({"tool_calls": [call | signed]}),
+        assemble(*[delta({"tool_calls": [piece]}) for piece in pieces], END),
+    ):
+        again = load_record(dump_record(reply))
+        assert signed.items() <= sent_message(LLM, again)["tool_calls"][0].items()
 
 
 # ---- streams
