@@ -140,11 +140,12 @@ class SessionFile(FileIO):
         fd = self.fileno()
         status = os.fstat(fd)
         is_own_size = status.st_size == self._end or (self._torn and status.st_size > self._end)
-        if not is_own_size or not os.path.samestat(status, os.stat(self.path)):
+        is_own_file = self.path.exists() and os.path.samestat(status, os.stat(self.path))
+        if not is_own_size or not is_own_file:
             raise OSError(
-                f"{self.path} was replaced or changed while it was open, so more records would be "
-                "lost: create an agent with this session again. To keep this agent's records, "
-                'write agent.fork(session="other")'
+                f"{self.path} was replaced, changed or deleted while it was open, so more records "
+                "would be lost: create an agent with this session again. To keep this agent's "
+                'records, write agent.fork(session="other")'
             )
         return fd
 
