@@ -40,10 +40,11 @@ class Histories(Loop):
         history = Conversation(messages).catch_up()
         for state in history.open_calls:
             ToolStart(state.call.id).apply(history)
-        self.record(Reset())
-        for message in history.messages:
-            if not isinstance(message, SystemMessage):
-                self.record(message)
+        with self.log.lock:  # a message that another thread sends meanwhile comes after these
+            self.record(Reset())
+            for message in history.messages:
+                if not isinstance(message, SystemMessage):
+                    self.record(message)
 
     def clear_history(self) -> None:
         """Start a new, empty history."""

@@ -1,9 +1,13 @@
 """Histories: the loop's contract and its own."""
 
+from threading import Thread
+
 import pytest
 
 from agentloop import (
     AssistantMessage,
+    MessageQueue,
+    ScriptedModel,
     ToolCall,
     ToolMessage,
     UserMessage,
@@ -35,6 +39,20 @@ class TestHistories(TestLoop):
         agent.load_history([UserMessage("a"), asked, ToolMessage("c2", "add", "3")])
         await agent.query("b")
         assert shown(llm.requests[0])[2:4] == [OUTCOME_UNKNOWN, "3"]
+
+    async def test_a_message_that_is_sent_meanwhile_comes_after_a_loaded_history(self):
+        class Queued(MessageQueue, self.agent_class):
+            def record(self, record):
+                super().record(record)
+                if record == UserMessage("a"):
+                    sender.start()
+                    sender.join(0.1)
+
+        agent = Queued(llm=ScriptedModel())
+        sender = Thread(target=agent.send, args=["sent"])
+        agent.load_history([UserMessage("a"), AssistantMessage("b")])
+        sender.join()
+        assert [message.text for message in agent.messages] == ["a", "b", "sent"]
 
     @pytest.mark.parametrize("junk", ["hi", 7])
     async def test_load_history_rejects_values_that_are_not_messages(self, junk):
