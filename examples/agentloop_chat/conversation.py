@@ -16,15 +16,14 @@ from agentloop import (
     AssistantMessage,
     CompactionConfig,
     Fork,
-    Message,
     ModelError,
     Part,
     Record,
+    Request,
     Result,
     Review,
     ScriptedModel,
     SideRequest,
-    Summary,
     Tool,
     ToolCall,
     ToolError,
@@ -309,30 +308,10 @@ class Chat:
         cost = f", ${bill.cost:.4f}" if bill.cost else ""
         return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
 
-    async def meter(self) -> tuple[str, str]:
-        """How many tokens of the context window are used: in total, and an estimate by kind."""
-        context = await self.agent.context()
-        start = len(context) - len(self.agent.messages)
-        system, messages = message_tokens(context[:start]), message_tokens(context[start:])
-        tools = tool_tokens(self.agent.toolset())
-        filled = self.reported_tokens() or system + tools + messages
-        parts = f"about {system:,} system, {tools:,} tools, {messages:,} messages"
-        return f"context {filled:,} of {self.window:,}", parts
-
-    def reported_tokens(self) -> int:
-        """The tokens of the newest request and its reply, plus an estimate of what follows.
-
-        0 if the provider reported none, or a summary has replaced what they counted.
-        """
-        newer = 0
-        for record in reversed(self.agent.log):
-            if isinstance(record, Summary):
-                break
-            if isinstance(record, AssistantMessage) and record.usage and record.usage.input_tokens:
-                return record.usage.total_tokens + newer
-            if isinstance(record, Message):
-                newer += message_tokens(record)
-        return 0
+    async def meter(self) -> str:
+        """How much of the context window the next request takes, as compaction measures it."""
+        request = Request(await self.agent.context(), self.agent.toolset())
+        return f"context {self.agent.request_tokens(request):,} of {self.window:,}"
 
     async def use_session(self, name: str | None) -> None:
         """Close this session, and continue the one with this name.
@@ -438,9 +417,12 @@ class Chat:
 
     async def do_context(self) -> None:
         """show the use of the context window, the tools, and the cost so far"""
-        filled, parts = await self.meter()
-        names = ", ".join(tool.name for tool in self.agent.toolset() if not tool.deferred)
-        self.terminal.say(f"{filled}: {parts}\ntools: {names}\nso far: {self.usage()}")
+        context, tools = await self.agent.context(), self.agent.toolset()
+        start = len(context) - len(self.agent.messages)
+        system, messages = message_tokens(context[:start]), message_tokens(context[start:])
+        parts = f"about {system:,} system, {tool_tokens(tools):,} tools, {messages:,} messages"
+        names = ", ".join(tool.name for tool in tools if not tool.deferred)
+        self.terminal.say(f"{await self.meter()}: {parts}\ntools: {names}\nso far: {self.usage()}")
 
 
 def described_call(call: ToolCall) -> str:

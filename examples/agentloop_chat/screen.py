@@ -165,7 +165,7 @@ class Screen(RenderedChat):
             live = self.text, self.output, self.prompt, int(monotonic())
             if not self.status or (self.work and live != rendered):
                 rendered = live
-                self.status, _ = await self.meter()
+                self.status = await self.meter()
                 self.app.invalidate()
             await asyncio.sleep(REDRAW_PAUSE)
 
