@@ -504,6 +504,7 @@ def test_only_file_names_in_typed_text_and_inside_the_folder_attach_files(tmp_pa
 
 def test_a_file_that_cannot_be_attached_is_named_and_the_prompt_is_sent(tmp_path):
     with (tmp_path / "photo.png").open("wb") as file:
+        file.write(b"\x89PNG")
         file.truncate(30_000_000)
     with (tmp_path / "huge.log").open("wb") as file:
         file.write(b"first line\n" * 10_000)
