@@ -77,7 +77,7 @@ class Config(BaseModel):
     web: Sequence[str] = ()  # hosts
     sub_agent: str | None = None  # name of its model
     screen_reader: bool = False
-    bell: bool = True  # at questions, and after long runs
+    bell: bool = True  # at a question, and after a run of more than 10 seconds
     pass_env: Sequence[str] = ()  # variables for commands although they're probably secrets
     rules: Sequence[Rule] = ()
 

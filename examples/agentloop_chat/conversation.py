@@ -6,7 +6,7 @@ import asyncio
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
@@ -51,7 +51,7 @@ from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
 from agentloop.toolkits.skills import Skill
 
 from .coding_agent import CodingAgent
-from .config import Pick, config_folder
+from .config import Config, Pick, config_folder
 from .mcp_questions import AskingTool
 from .memory import memory_files
 from .prompt_input import is_prompt, typed, with_files
@@ -86,9 +86,6 @@ class Setup:
     root: the working directory.
     yes: whether calls run without approval.
     tools: more tools, which run without approval.
-    window: the size of the model's context window in tokens, if it's configured.
-    pass_env: the variables that commands of the agent get although they're probably secrets.
-    bell: whether the terminal rings at a question, and after a run of more than 10 seconds.
     session: the name of the session; None for a conversation that isn't saved.
     """
 
@@ -96,12 +93,9 @@ class Setup:
     root: Path
     terminal: Terminal
     yes: bool = False
-    rules: Sequence[Rule] = ()
+    config: Config = field(default_factory=Config)
     tools: Sequence[Tool] = ()
     skills: Sequence[Skill] = ()
-    window: int | None = None
-    pass_env: Sequence[str] = ()
-    bell: bool = True
     session: str | None = None
 
 
@@ -115,14 +109,12 @@ class Chat:
     pick: Pick | None = None  # asks the user to select an option; None if there's no user
 
     def __init__(self, setup: Setup) -> None:
-        self.terminal, self.root, self.bell = setup.terminal, setup.root, setup.bell
-        self.configured_window = setup.window
-        self.window = setup.window or context_window(setup.llm.model) or UNKNOWN_WINDOW
+        self.terminal, self.root, self.config = setup.terminal, setup.root, setup.config
         self.workspace = Workspace(self.root)
-        self.shell = Shell(self.root, env=SAFE_GIT, pass_env=setup.pass_env)
+        self.shell = Shell(self.root, env=SAFE_GIT, pass_env=self.config.pass_env)
         self.own_shell = Shell(self.root, pass_env=["*"])  # for the user's !COMMAND
         rules = [Rule("allow", tool.name) for tool in setup.tools]
-        self.rules = [*map(for_each_command, setup.rules), *rules]
+        self.rules = [*map(for_each_command, self.config.rules), *rules]
         self.runner = asyncio.Runner()
         self.printer: Callable[[events.Event], None] = self.terminal.show
         self.error = ""  # the error of the last request, if the model failed
@@ -142,11 +134,17 @@ class Chat:
             approval_timeout=86_400.0,  # a day
             instruction_files=memory_files(self.root, config_folder(), self.warn),
             workspace=self.workspace,
-            compaction=CompactionConfig(context_window=self.window),
             listeners=[self.show],
             skills=setup.skills,
             session=setup.session,
         )
+        self.set_window()
+
+    def set_window(self) -> None:
+        """Learn the size of the model's context window in tokens."""
+        known = self.config.context_window or context_window(self.agent.llm.model)
+        self.window = known or UNKNOWN_WINDOW
+        self.agent.compaction = CompactionConfig(context_window=self.window)
 
     def __enter__(self) -> Self:
         return self
@@ -398,8 +396,7 @@ class Chat:
         old = self.agent.llm
         if rest and isinstance(old, HTTPModel):
             self.agent.llm = type(old)(rest, base_url=old.base_url)
-            self.window = self.configured_window or context_window(rest) or UNKNOWN_WINDOW
-            self.agent.compaction = CompactionConfig(context_window=self.window)
+            self.set_window()
         self.note(f"Model: {self.agent.llm.model}.")
 
     async def do_compact(self) -> None:

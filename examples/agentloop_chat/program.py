@@ -120,11 +120,8 @@ def open_conversation(
         root=here,
         terminal=terminal,
         yes=options.yes,
-        rules=config.rules,
+        config=config,
         tools=tools_of(config, llm, here),
-        window=config.context_window,
-        pass_env=config.pass_env,
-        bell=config.bell,
         skills=discover_skills(config.skills) if config.skills else (),
     )
 

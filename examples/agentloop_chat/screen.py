@@ -524,7 +524,7 @@ class Screen(RenderedChat):
 
     def ring(self) -> None:
         """Call the user, unless the bell is off."""
-        if self.bell:
+        if self.config.bell:
             print("\a", end="", flush=True)
 
     def put_back(self, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import pytest
 from agentloop_chat.coding_agent import expired
+from agentloop_chat.config import Config
 from agentloop_chat.conversation import Chat, Setup
 from agentloop_chat.program import with_servers
 from agentloop_chat.sessions import stem
@@ -202,7 +203,7 @@ def test_the_context_is_measured_at_the_rate_of_the_provider(start):
 
 def test_a_rule_of_the_configuration_denies_a_program_anywhere_in_a_line(start, tmp_path):
     rules = [Rule("deny", "bash", {"command": "touch *"})]
-    with start(bash("echo x; /bin/touch ran"), "done", rules=rules) as chat:
+    with start(bash("echo x; /bin/touch ran"), "done", config=Config(rules=rules)) as chat:
         chat.runner.run(chat.reply("go"))
     assert not (tmp_path / "ran").exists()
 
