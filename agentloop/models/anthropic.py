@@ -56,6 +56,7 @@ from .wire import (
     grow,
     in_turns,
     kept_blocks,
+    owner_id,
     parse_json,
     plain_text,
     read_citations,
@@ -103,7 +104,6 @@ NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
     "description|default|propertyName)$).*"
 )
-NOT_BLANK = {"text": "text", "thinking": "signature"}  # required non-blank fields, by type
 USER_PREFIX, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begins and ends
 CONTROL = b',"cache_control":'
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
@@ -159,16 +159,20 @@ def _write_result(message: ToolMessage, loadable: Container[str]) -> list[JSON]:
     return [result]
 
 
-def _is_sendable(block: JSON) -> bool:
+def _is_sendable(block: JSON, is_cut_off: bool) -> bool:
     """Whether the API takes a block. It sends blank text, and thinking that was cut off before its
     signature, but rejects both in requests.
+
+    The thinking of Kimi, MiMo and DeepSeek never has a signature, and must be sent back. Source:
+    https://github.com/anomalyco/opencode/pull/44713
     """
-    name = NOT_BLANK.get(block["type"])
-    return not name or bool(first_text(block, name).strip())
+    if block["type"] == "thinking" and is_cut_off:
+        return bool(block.get("signature"))
+    return block["type"] != "text" or bool(first_text(block, "text").strip())
 
 
-def _write_assistant(message: AssistantMessage) -> list[JSON]:
-    """The blocks that the API sent, or new ones if the message has changed."""
+def _write_assistant(message: AssistantMessage, owner: str) -> list[JSON]:
+    """The blocks that the owner sent, or new ones if the message has changed."""
     calls: list[JSON] = [
         {
             "type": "tool_use",
@@ -178,9 +182,10 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    blocks = kept_blocks(message, "content", "anthropic", "tool_use", calls, _anthropic_text)
+    blocks = kept_blocks(message, "content", "anthropic", "tool_use", calls, _anthropic_text, owner)
     blocks = blocks or write_content(message.content, _write_part) + calls
-    return [block for block in blocks if _is_sendable(block)]
+    is_cut_off = message.stop_reason in ("length", "context_overflow")
+    return [block for block in blocks if _is_sendable(block, is_cut_off)]
 
 
 def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
@@ -230,14 +235,18 @@ def _delay_instructions(messages: Sequence[Message]) -> list[Message]:
 
 
 def write_anthropic_messages(
-    messages: Sequence[Message], loadable: Container[str] = ()
+    messages: Sequence[Message], loadable: Container[str] = (), owner: str = ""
 ) -> list[JSON]:
-    """Write messages for the Messages API. `loadable` names the deferred tools of the request.
+    """Write messages for the Messages API.
+
+    `loadable` names the deferred tools of the request. `owner` identifies the server: thinking is
+    sent back only to its owner, because others reject its signature.
 
     Raises BadRequest for a part that the API doesn't support.
     """
     write_result = partial(_write_result, loadable=loadable)
-    turns = in_turns(messages, _write_assistant, write_result, _write_part, keep_system=True)
+    write_reply = partial(_write_assistant, owner=owner)
+    turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)
     answered = list[Any]()
     for _, written in turns:
         answered += [block.get("tool_use_id") for block in written]
@@ -261,7 +270,7 @@ def _has_thinking(message: Message) -> bool:
 
 
 def drop_unbound_thinking(
-    messages: Sequence[Message], prefix: str, loadable: Container[str] = ()
+    messages: Sequence[Message], prefix: str, loadable: Container[str] = (), owner: str = ""
 ) -> list[Message]:
     """Take out the thinking of replies that came after another prefix than now.
 
@@ -274,7 +283,7 @@ def drop_unbound_thinking(
         if isinstance(message, AssistantMessage) and _has_thinking(message):
             before = prefix
             if kept:
-                written = write_anthropic_messages(kept, loadable)
+                written = write_anthropic_messages(kept, loadable, owner)
                 before = extend_prefix(prefix, map(encode, written))
             if message.raw.get("prefix") != before:
                 blocks = as_dicts(message.raw, "content")
@@ -340,7 +349,7 @@ def _find_container(messages: Sequence[Message]) -> str | None:
     return None
 
 
-def _may_think(messages: Sequence[Message]) -> bool:
+def _may_think(messages: Sequence[Message], owner: str) -> bool:
     """Whether a new turn begins, or the turn that goes on began with thinking.
 
     If neither, the API rejects a thinking budget.
@@ -351,11 +360,11 @@ def _may_think(messages: Sequence[Message]) -> bool:
             continue
         if not isinstance(message, AssistantMessage):
             after = message
-        elif message.tool_calls or _write_assistant(message):  # otherwise it isn't sent
+        elif message.tool_calls or _write_assistant(message, owner):  # otherwise it isn't sent
             if isinstance(after, UserMessage):
                 break
             first, after = message, None
-    return not first or "thinking" in _write_assistant(first)[0]["type"]
+    return not first or "thinking" in _write_assistant(first, owner)[0]["type"]
 
 
 # ---- the reply
@@ -505,6 +514,10 @@ class ChatAnthropic(HTTPModel):
         """Whether a result can load a deferred tool: see `ToolSearch`."""
         return bool(re.search(CLAUDE_LOADS_TOOLS, self.model))
 
+    @property
+    def _owner(self) -> str:
+        return owner_id(str(self.base_url))
+
     def _declare(self, tool: Tool) -> JSON:
         schema: JSON = {"input_schema": tool.parameters}
         if tool.deferred and self.loads_tools:
@@ -558,6 +571,7 @@ class ChatAnthropic(HTTPModel):
         declared += self.provider_tools
         blocks = write_content(system, _write_part)
         binds = self._binds_thinking
+        owner = self._owner
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -565,11 +579,13 @@ class ChatAnthropic(HTTPModel):
             # the reply after an exchange may have results of the provider's own tools
             "messages": encode_exchanges(
                 messages,
-                extend_prefix(f"anthropic {in_place}", map(str.encode, sorted(loadable))),
-                partial(write_anthropic_messages, loadable=loadable),
+                extend_prefix(f"anthropic {in_place} {owner}", map(str.encode, sorted(loadable))),
+                partial(write_anthropic_messages, loadable=loadable, owner=owner),
                 closed_by_reply=True,
                 prefix=extend_prefix("", [encode([blocks, declared])]) if binds else "",
-                bind=partial(drop_unbound_thinking, loadable=loadable) if binds else None,
+                bind=partial(drop_unbound_thinking, loadable=loadable, owner=owner)
+                if binds
+                else None,
             ),
             "temperature": self.temperature,
             "thinking": self._thinking(messages),
@@ -610,7 +626,7 @@ class ChatAnthropic(HTTPModel):
                 f"{self!r}: this model has no thinking budgets and can't be kept from thinking: "
                 'set effort="low" or another effort instead of thinking'
             )
-        if thinking and thinking["type"] == "enabled" and not _may_think(messages):
+        if thinking and thinking["type"] == "enabled" and not _may_think(messages, self._owner):
             return None
         return thinking
 
@@ -639,7 +655,8 @@ class ChatAnthropic(HTTPModel):
         container = as_dict(data, "container") or None
         # for most replies, the message says it all
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
-        raw = drop_none({"provider": "anthropic", "content": blocks, "container": container})
+        sent: JSON = {"content": blocks, "container": container}
+        raw = drop_none({"provider": "anthropic", "owner": self._owner, **sent})
         refusal = first_text(as_dict(data, "stop_details"), "explanation")
         return AssistantMessage(
             content=_anthropic_text(blocks) or refusal,

@@ -12,11 +12,10 @@ default at OpenAI's own address.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..common.model_info import CacheRules
@@ -37,6 +36,7 @@ from .wire import (
     drop_none,
     encode_exchanges,
     extend_prefix,
+    owner_id,
 )
 
 if TYPE_CHECKING:
@@ -66,15 +66,6 @@ APIS = {
     "chat": API("/chat/completions", write_openai_messages, read_openai_reply, OpenAIChunks),
     "responses": API("/responses", write_items, read_responses, ResponsesEvents),
 }
-
-
-@lru_cache
-def owner_id(address_and_model: str) -> str:
-    """Identify a server and a model, because opaque reasoning only goes back to its owner.
-
-    It's a hash, because the address may contain a password.
-    """
-    return hashlib.sha256(address_and_model.encode()).hexdigest()[:16]
 
 
 @chat_model

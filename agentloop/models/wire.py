@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, cast
 
@@ -298,22 +299,32 @@ def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -
     return [*filter(None, map(write_part, content))]
 
 
+@lru_cache
+def owner_id(address: str) -> str:
+    """Identify a server, or a server and a model: opaque reasoning only goes back to its owner.
+
+    It's a hash, because the address may contain a password.
+    """
+    return hashlib.sha256(address.encode()).hexdigest()[:16]
+
+
 def kept_blocks(
     message: AssistantMessage,
     field: str,
-    owner: str,
+    provider: str,
     mark: str,
     calls: Sequence[JSON],
     text_of: Callable[[Sequence[JSON]], str],
+    owner: str | None = None,
 ) -> list[JSON]:
     """The blocks that the provider sent, with the message's calls in place of the original calls.
 
     They're in `raw[field]`. A block is a call if its type, or one of its keys, is `mark`. Returns
-    [] if another owner sent the blocks, if the message's text or calls have changed since, or if a
-    field has a type that the provider would refuse.
+    [] if another provider or owner sent the blocks, if the message's text or calls have changed
+    since, or if a field has a type that the provider would refuse.
     """
     raw = as_dict(message.raw)
-    if raw.get("owner", raw.get("provider")) != owner:
+    if raw.get("provider") != provider or raw.get("owner", owner) != owner:
         return []
     left = [*calls]
     blocks = list[JSON]()

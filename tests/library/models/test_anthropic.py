@@ -22,7 +22,7 @@ from agentloop.messages import (
     UserMessage,
 )
 from agentloop.mixins.structured_output import StructuredOutput
-from agentloop.models.anthropic import AnthropicChunks, ChatAnthropic, write_anthropic_messages
+from agentloop.models.anthropic import AnthropicChunks, ChatAnthropic
 from tests.doubles.anthropic_double import AnthropicDouble, redacted, sign, sse, thought
 from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.openai_double import Reply, calls
@@ -43,7 +43,8 @@ from .helpers import (
 )
 
 model = ANTHROPIC.model
-read = ChatAnthropic("m", api_key="k").read
+LLM = ChatAnthropic("m", api_key="k")
+read = LLM.read
 MARK = {"cache_control": {"type": "ephemeral"}}
 WEB = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}}
@@ -80,7 +81,11 @@ def delta(index, kind, **fields):
 
 def blocks_of(reply):
     """Return the content blocks of a reply when sent back to the provider."""
-    return write_anthropic_messages([*HI, reply])[1]["content"]
+    return sent_blocks(LLM, reply)
+
+
+def sent_blocks(llm, reply):
+    return body_of(llm, [*HI, reply])["messages"][1]["content"]
 
 
 def long_conversation():
@@ -256,6 +261,27 @@ def test_deltas_of_an_unknown_type_are_merged():
     )
     zzz = {"type": "zzz", "zzz": "ab", "n": [1]}
     assert reply.raw["content"] == [zzz, {"type": "thinking", "thinking": "x"}]
+
+
+KIMI = ChatAnthropic("kimi-k3", base_url="https://api.kimi.com/coding", api_key="k")
+
+
+@pytest.mark.parametrize("signature", [{"signature": "kimi"}, {"signature": ""}, {}])
+def test_thinking_goes_back_only_to_its_server_also_without_a_signature(signature):
+    # "Invalid `signature` in `thinking` block", after a switch to Anthropic
+    # Source: https://github.com/can1357/oh-my-pi/issues/6379
+    # "The `content[].thinking` in the thinking mode must be passed back to the API."
+    # Source: https://github.com/NousResearch/hermes-agent/pull/104219 (DeepSeek, unsigned)
+    blocks = [{"type": "thinking", "thinking": "hm"} | signature, text("so"), use()]
+    reply = load_record(dump_record(KIMI.read({"content": blocks, "stop_reason": "tool_use"})))
+    assert sent_blocks(KIMI, reply) == blocks
+    assert sent_blocks(LLM, reply) == blocks[1:]
+
+
+def test_thinking_that_was_cut_off_before_its_signature_is_not_sent_back():
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": ""}, text("so")]
+    reply = read({"content": blocks, "stop_reason": "max_tokens"})
+    assert sent_blocks(LLM, reply) == blocks[1:]
 
 
 def test_a_truncated_server_tool_call_is_sent_back_with_an_object_as_input():
