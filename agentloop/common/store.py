@@ -71,6 +71,7 @@ class SessionFile(FileIO):
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
+        self._writing = RLock()  # after a write, and before `_end` is set, the size looks wrong
         # parents=True would give only the last directory these permissions
         for folder in path.parents[::-1]:
             folder.mkdir(0o700, exist_ok=True)
@@ -89,7 +90,6 @@ class SessionFile(FileIO):
         self.path, self.fsync = path, fsync
         self._end = sum(map(len, lines))  # the end of the last complete line
         self._torn = True  # half a line may follow
-        self._writing = RLock()  # after a write, and before `_end` is set, the size looks wrong
         try:
             if not lines:
                 self.append(HEADER)
@@ -124,9 +124,10 @@ class SessionFile(FileIO):
 
     def close(self) -> None:
         """Close the file and release the lock."""
-        if sys.platform != "win32" and not self.closed:
-            fcntl.flock(self.fileno(), fcntl.LOCK_UN)
-        super().close()
+        with self._writing:  # another file may get the descriptor, and a write would end up there
+            if sys.platform != "win32" and not self.closed:
+                fcntl.flock(self.fileno(), fcntl.LOCK_UN)
+            super().close()
 
     def _check(self) -> int:
         """The file descriptor.

@@ -776,6 +776,22 @@ def test_a_file_changed_while_open_receives_no_record(change, tmp_path):
     assert path.read_bytes() == changed
 
 
+def test_a_file_that_another_thread_closes_is_closed_after_the_line(tmp_path, monkeypatch):
+    file = store_module.SessionFile(session_path("s", tmp_path))
+    closer = threading.Thread(target=file.close)
+
+    def write(fd, data, write=os.write):
+        closer.start()
+        closer.join(0.1)
+        return write(fd, data)
+
+    monkeypatch.setattr(store_module.os, "write", write)
+    file.append(dump_record(UserMessage("hello")))
+    closer.join()
+    assert file.closed
+    assert saved(tmp_path) == [UserMessage("hello")]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_worker_neither_writes_to_the_session_nor_holds_its_lock(tmp_path):
     agent, _ = open_session(tmp_path)
