@@ -103,16 +103,16 @@ class Session(Loop):
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
         line = dump_record(record)  # raises before the log holds a record that can't be written
-        if isinstance(record, Reset):  # written first: a full disk must not clear the log
+        if isinstance(record, Reset | RunStart):  # may drop records from the log
             with self.log.lock:
-                self.write_line(line)
+                if isinstance(record, Reset):  # written first: a full disk must not clear the log
+                    self.write_line(line)
                 super().record(record)
-                self.saved = 1
+                # if a workflow is replayed, its RunStart replaces its attempt
+                self.saved = 1 if isinstance(record, Reset) else min(self.saved, len(self.log) - 1)
         else:
             super().record(record)
-            if isinstance(record, RunStart):  # if a workflow is replayed, it replaces its attempt
-                self.saved = min(self.saved, len(self.log) - 1)
-            self.save(record, line)
+        self.save(record, line)
         if isinstance(record, RunEnd) and self.session_file:
             self.session_file.sync()
 

@@ -776,6 +776,23 @@ def test_a_file_changed_while_open_receives_no_record(change, tmp_path):
     assert path.read_bytes() == changed
 
 
+def test_a_message_that_is_sent_at_the_start_of_a_run_is_saved_once(tmp_path):
+    class Sending(MessageQueue, Agent):
+        def record(self, record):
+            super().record(record)
+            if isinstance(record, RunStart):
+                sender.start()
+                sender.join(0.1)
+
+    kind = type("Queued", (Session, Sending), {})
+    agent = kind(llm=ScriptedModel("ok"), session="s", session_dir=tmp_path)
+    sender = threading.Thread(target=agent.send, args=["sent"])
+    agent.run_sync("hi")
+    sender.join()
+    assert saved(tmp_path) == agent.log
+    agent.close()
+
+
 def test_a_file_that_another_thread_closes_is_closed_after_the_line(tmp_path, monkeypatch):
     file = store_module.SessionFile(session_path("s", tmp_path))
     closer = threading.Thread(target=file.close)
