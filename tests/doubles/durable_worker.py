@@ -15,7 +15,7 @@ from dbos import DBOS, SetWorkflowID
 from agentloop import Agent, CompactionConfig, Depends, Loop, ScriptedModel, Session, tool
 from agentloop.common.summary import Summary
 from agentloop.depends import current_agent
-from agentloop.events import FinalResponseEvent, TextDeltaEvent
+from agentloop.events import FinalResponseEvent, TextDeltaEvent, ToolCallEvent
 from agentloop.messages import AssistantMessage, ToolMessage, Usage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.durable import Durable
@@ -204,6 +204,45 @@ def branch(where, url, runs, at):
     async def main():
         handle = await DBOS.start_workflow_async(branching)
         note(await handle.get_result())
+
+    asyncio.run(main())
+    os._exit(0)
+
+
+@DBOS.workflow()
+async def streaming() -> str:
+    heard = []
+
+    def think(messages, tools):
+        note(f"ask {len(messages)}")
+        if len(messages) == 1:
+            return call("look", n=0)
+        return AssistantMessage("All is seen.", [call("done", message="seen")])
+
+    agent = Worker(
+        llm=ScriptedModel(think, think),
+        tools=[look],
+        require_done_tool=True,
+        listeners=[heard.append],
+    )
+    async with agent.query_stream("Look.") as stream:
+        read = [event async for event in stream]
+    calls = [event.tool for event in read if isinstance(event, ToolCallEvent)]
+    told = [event.tool for event in heard if isinstance(event, ToolCallEvent)]
+    deltas = "".join(event.content for event in heard if isinstance(event, TextDeltaEvent))
+    return f"{stream.result.text}, read {calls}, told {told} {deltas!r}"
+
+
+def stream(where, url, runs, at):
+    """Read the events of a run in a workflow, until effect `at` kills this process."""
+    global kill_at
+    kill_at = at
+    launch(where, url, "one")
+
+    async def main():
+        with SetWorkflowID("one"):
+            handle = await DBOS.start_workflow_async(streaming)
+        await handle.get_result()
 
     asyncio.run(main())
     os._exit(0)

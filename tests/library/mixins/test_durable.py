@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from agentloop import AssistantMessage, RunStopped, ScriptedModel, tool
+from agentloop import AssistantMessage, RunStopped, ScriptedModel, ToolMessage, tool
 from agentloop.common.store import read_log
+from agentloop.events import TextEvent
 from agentloop.mixins.durable import Durable
 from agentloop.transcript import Conversation, SideRequest, view
 from tests import some
@@ -121,6 +122,15 @@ def test_a_run_killed_at_any_step_continues_from_that_step(tmp_path, whole, firs
         assert [message.text for message in views[0]] == [message.text for message in views[1]]
 
 
+def test_a_call_that_was_killed_is_an_error_for_the_model(tmp_path):
+    assert not live(tmp_path, 3)  # during the first calls
+    assert live(tmp_path)
+    results = [each for each in read_log(tmp_path / "one.jsonl") if isinstance(each, ToolMessage)]
+    unknown = [each.is_error for each in results if "outcome is unknown" in each.text]
+    assert unknown
+    assert all(unknown)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS // 5))
 def test_concurrent_runs_that_are_killed_repeatedly_complete_correctly(tmp_path, seed):
@@ -155,6 +165,13 @@ def test_the_session_of_a_killed_run_is_complete_and_can_be_replayed(tmp_path, w
     ]
     agent = worker.Careful(llm=ScriptedModel(*script), tools=tools)
     assert agent.run_sync("Pay them.").text in result(url(tmp_path))
+
+
+def test_in_a_replay_a_stream_gets_every_event_again_and_a_listener_only_new_ones(tmp_path):
+    assert not live(tmp_path, 3, work=worker.stream)  # during the second request to the model
+    assert live(tmp_path, work=worker.stream)
+    text = "seen, read ['look', 'done'], told ['done'] 'All is seen.'"
+    assert result(url(tmp_path)) == text
 
 
 # ---- errors and misuse
@@ -198,6 +215,13 @@ def test_a_newer_database_schema_works_unless_a_required_column_is_missing(tmp_p
             database.commit()
         with pytest.raises(Exception, match=error) if error else nullcontext():
             assert result(url(tmp_path))
+
+
+async def test_outside_a_workflow_a_run_is_like_that_of_any_other_agent():
+    heard = []
+    agent = Durable(llm=ScriptedModel("hi"), listeners=[heard.append])
+    assert await agent.query("x") == "hi"
+    assert any(isinstance(event, TextEvent) for event in heard)
 
 
 def test_without_dbos_the_error_names_the_package_to_install(monkeypatch):
