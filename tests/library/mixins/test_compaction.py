@@ -182,13 +182,16 @@ class TestCompaction(test_loop.TestLoop):
 
     @pytest.mark.parametrize("config", [None, CompactionConfig()])
     async def test_a_tool_may_ask_for_a_summary_before_the_next_request(self, config):
+        summarized = []
+
         @tool("Summarize the conversation")
         async def compact(agent: Annotated[Compaction, Depends(current_agent)]) -> None:
-            await agent.compact()
+            summarized.append(await agent.compact())
 
         script = [*reads(0, 6), call("compact"), *reads(6, 7), "done"]
         agent = make(*script, tools=[read, compact], compaction=config)
         assert await agent.query("The task") == "done"
+        assert summarized == [False], "not yet"
         assert len(summary_requests(agent)) == len(summaries(agent)) == 1
         asked = agent.llm.requests.index(summary_requests(agent)[0])
         assert agent.llm.requests[asked].messages[-2].text.startswith("5 word")
