@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from agentloop import Agent, CompactionConfig, ScriptedModel
+from agentloop import Agent, AgentBusy, CompactionConfig, ScriptedModel
 from agentloop.common.summary import Summary
 from agentloop.content import clip
 from agentloop.messages import UserMessage
@@ -94,6 +94,18 @@ class TestInstructionFiles(test_loop.TestLoop):
         agent.read_instructions()
         for again in (llm.requests[-1].messages, await agent.context()):
             assert "Use spaces." in again[0].text
+
+    async def test_the_files_stay_the_same_during_a_run(self, folder):
+        def think(messages, tools):
+            (folder / "AGENTS.md").write_text("Use spaces.", encoding="utf-8")
+            with pytest.raises(AgentBusy):
+                agent.read_instructions()
+            return call("read", n=0)
+
+        llm = ScriptedModel(think, "done")
+        agent = InstructionFiles(llm=llm, tools=[read], instruction_dir=folder)
+        assert await agent.query("x") == "done"
+        assert all("Use tabs." in shown(request)[0] for request in llm.requests)
 
     @pytest.mark.parametrize("bases", [(InstructionFiles, Agent), (Agent, InstructionFiles)])
     async def test_a_summary_neither_contains_nor_replaces_the_files(self, bases, folder):
