@@ -457,7 +457,7 @@ class _Slot:
     state: CallState
 
     def fill(self, result: ToolMessage) -> ToolMessage:
-        if result.tool_call_id == self.call.id:
+        if (result.tool_call_id, result.tool_name) == (self.call.id, self.call.name):
             return result
         return replace(result, tool_call_id=self.call.id, tool_name=self.call.name)
 

@@ -157,9 +157,12 @@ def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
     assert [m.text for m in view(log)[2:4]] == ["1", "2"]
 
 
-def test_placeholder_results_of_calls_with_empty_ids_name_their_own_tools():
+@pytest.mark.parametrize("call_id", ["", "a"])
+@pytest.mark.parametrize("results", [0, 1, 2])
+def test_results_of_calls_with_the_same_id_name_their_own_tools(call_id, results):
     # Gemini may send no ids, and its results refer to calls by name
-    log = [TASK, asks(ToolCall("", "add"), ToolCall("", "subtract")), TASK]
+    calls = ToolCall(call_id, "add"), ToolCall(call_id, "subtract")
+    log = [TASK, asks(*calls), *[answers(call_id)] * results, TASK]
     assert [m.tool_name for m in view(log)[2:4]] == ["add", "subtract"]
 
 
