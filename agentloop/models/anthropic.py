@@ -222,7 +222,10 @@ def _delay_instructions(messages: Sequence[Message]) -> list[Message]:
         if isinstance(message, SystemMessage):
             waiting.append(message.content)
             continue
-        is_reply = isinstance(message, AssistantMessage)
+        # requests leave out empty replies
+        is_reply = isinstance(message, AssistantMessage) and (
+            message.tool_calls or message.text.strip()
+        )
         if is_reply and waiting and moved and not isinstance(moved[-1], AssistantMessage):
             moved.append(SystemMessage("\n\n".join(waiting)))
             waiting.clear()

@@ -20,6 +20,7 @@ from ..messages import (
     Citation,
     Message,
     Part,
+    SystemMessage,
     TextPart,
     ToolCall,
     ToolChoice,
@@ -355,7 +356,7 @@ class ChatGoogle(HTTPModel):
             # Gemini requires it for functions beside provider tools, Vertex AI doesn't know it
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
-        messages = from_user(messages)
+        messages = from_user([each for each in messages if not isinstance(each, SystemMessage)])
         body: JSON = {
             "contents": encode_exchanges(messages, "google", write_google_messages),
             "generationConfig": self._config() or None,

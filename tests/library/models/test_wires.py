@@ -1104,6 +1104,18 @@ async def test_interleaved_pieces_of_calls_belong_to_their_call(wire):
     assert [call.parsed for call in reply.tool_calls] == [{"zone": 1}, {"zone": 2}]
 
 
+async def test_instructions_between_results_and_a_prompt_are_valid_for_every_provider(wire):
+    talk = [*HI, CALLED, RESULT, SystemMessage("Be brief."), *HI]
+    assert "Be brief." in json.dumps(await sent_body(wire, talk, TOOLS))
+
+
+async def test_instructions_before_an_empty_reply_are_valid_for_anthropic():
+    empty = AssistantMessage(" ", raw={"provider": "google", "parts": [{"text": " "}]})
+    talk = [*HI, SystemMessage("Be brief."), *HI, empty, *HI]
+    body = await sent_body(ANTHROPIC, talk, model="claude-opus-5")
+    assert body["messages"][-1]["role"] == "system"
+
+
 async def test_instructions_in_the_middle_of_a_conversation_are_valid_for_every_provider(wire):
     script = [calls(("now", {}, "c1")), "noon", calls(("now", {}, "c2")), "still noon"]
     async with wire.double(script) as server:
