@@ -280,7 +280,7 @@ class Loop(Settings):
 
         The next prompt closes them, and they don't run.
         """
-        states = self.conversation.states.values()
+        states = [*self.conversation.states.values()]  # another thread may read it during a run
         return tuple(state.presented for state in states if state.awaits)
 
     def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:

@@ -358,7 +358,7 @@ class Conversation(Fold):
     @property
     def open_calls(self) -> list[CallState]:
         """The model's calls that have no result yet, in their order."""
-        states = self.states.values()
+        states = [*self.states.values()]
         return [state for state in states if state.result is None and not state.call.parent_id]
 
     def state_of(self, call: ToolCall) -> CallState:

@@ -288,7 +288,7 @@ class Approval(Gate):
     def _deferrals(self, decided: bool) -> list[CallState]:
         """The deferred calls whose outcome the model doesn't know yet: those decided, or others."""
         states = self.conversation.states
-        deferred = [states[id] for id in self.fold(Deferrals).answered if id in states]
+        deferred = [states[id] for id in [*self.fold(Deferrals).answered] if id in states]
         return [state for state in deferred if decided != bool(undecided(state))]
 
     def _announce_decision(self) -> None:

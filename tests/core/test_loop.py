@@ -59,6 +59,7 @@ from agentloop.models.scripted import call
 from agentloop.settings import settings_of
 from agentloop.transcript import (
     NEVER_STARTED,
+    Awaits,
     RunEnd,
     RunStart,
     SideRequest,
@@ -1283,6 +1284,20 @@ async def test_a_model_that_returns_no_message_is_told_what_to_return(reply):
 
     with pytest.raises(TypeError, match="AssistantMessage"):
         await Loop(llm=Model()).run("Capital of France?")
+
+
+def test_another_thread_may_read_the_pending_calls_during_a_run():
+    agent = Loop(llm=ScriptedModel())
+
+    class AwaitsLong(Awaits):
+        def presented(self, call):  # the run goes on meanwhile
+            agent.record(AssistantMessage(tool_calls=(ToolCall(f"after {call.id}", "add"),)))
+            return agent.conversation.states[call.id].call
+
+    for call_id in "ab":
+        agent.record(AssistantMessage(tool_calls=(ToolCall(call_id, "add"),)))
+        agent.record(AwaitsLong(call_id))
+    assert [call.id for call in agent.pending] == ["a", "b"]
 
 
 async def test_a_run_that_is_out_of_turns_has_an_answer_only_if_it_has_a_text():
