@@ -87,7 +87,7 @@ class SessionFile(FileIO):
                 "there into a separate session"
             ) from error
         lines = read_lines(path)
-        self.path, self.fsync = path, fsync
+        self.path, self.fsync = path.absolute(), fsync  # a tool may change the working directory
         self._end = sum(map(len, lines))  # the end of the last complete line
         self._torn = True  # half a line may follow
         try:

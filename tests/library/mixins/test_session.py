@@ -776,6 +776,17 @@ def test_a_file_changed_while_open_receives_no_record(change, tmp_path):
     assert path.read_bytes() == changed
 
 
+def test_a_session_in_a_relative_folder_survives_a_change_of_the_working_directory(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    agent, _ = open_session("sessions", "ok")
+    monkeypatch.chdir("/")
+    assert agent.run_sync("hi").text == "ok"
+    agent.close()
+    assert saved(tmp_path / "sessions") == agent.log
+
+
 def test_a_message_that_is_sent_at_the_start_of_a_run_is_saved_once(tmp_path):
     class Sending(MessageQueue, Agent):
         def record(self, record):
