@@ -209,9 +209,7 @@ class Screen(RenderedChat):
             offer = f"always ({exact(always.text)}), " if always else ""
             known = (*YES, *NO, *EDIT, *RESPOND, *(ALWAYS if always else ()))
             answer = await self.answer_to(
-                f"yes, {offer}no, edit, respond, or an instruction >",
-                known,
-                "Answer y, a, n, e or r, or write an instruction.",
+                f"yes, {offer}no, edit, respond, or an instruction >", known
             )
             word = word_of(answer)
             if word in EDIT:
@@ -253,10 +251,10 @@ class Screen(RenderedChat):
     async def confirm(self, path: str) -> bool:
         """Ask the user whether to attach a file."""
         self.box(path, "a file to attach")
-        answer = await self.answer_to("attach: yes or no >", (*YES, *NO), "Answer y or n.")
+        answer = await self.answer_to("attach: yes or no >", (*YES, *NO))
         return word_of(answer) in YES
 
-    async def answer_to(self, label: str, words: Sequence[str], help: str) -> str:
+    async def answer_to(self, label: str, words: Sequence[str]) -> str:
         """Get the user's answer to a question: one of the words, or a sentence.
 
         Text is an answer if you typed its first key on an empty prompt, at least GRACE seconds after
@@ -269,7 +267,7 @@ class Screen(RenderedChat):
         answer = ""
         while " " not in answer and word_of(answer) not in words:
             if answer:
-                self.note(f"{answer}? {help}")
+                self.note(f"{answer}? Answer with one of the words, or with a sentence.")
             answer = await self.next_answer(label)
         return answer
 

@@ -1014,7 +1014,7 @@ def test_in_plan_mode_no_rule_or_standing_approval_permits_a_change(chat, projec
 def test_an_unclear_word_is_queried_and_a_sentence_is_a_denial(chat, project):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
-    screen.enter("yess", "(yess? Answer y, a, n, e or r, or write an instruction.)")
+    screen.enter("yess", "(yess? ")
     assert len(screen.server.requests) == 1
     screen.enter("look at it first", "done")
     assert "look at it first" in said(screen.server.requests[-1], "tool")[0]
