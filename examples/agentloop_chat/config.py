@@ -125,12 +125,13 @@ def local_models() -> list[tuple[LocalModel, str]]:
 
 
 def remember_model(model: LocalModel) -> None:
-    """Save the model that the user has chosen, in a file of its own."""
+    """Save the model that the user has chosen, in a file of its own.
+
+    If it's torn, `remembered_model` ignores it, and the user chooses again.
+    """
     file = config_folder() / REMEMBERED
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps(model), "utf-8")
-    part.replace(file)
+    file.write_text(json.dumps(model), "utf-8")
 
 
 def remembered_model() -> LocalModel | None:

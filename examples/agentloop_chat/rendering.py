@@ -294,8 +294,9 @@ class RenderedChat(Chat):
     def draw_question(self, call: ToolCall, owner: str) -> None:
         """Show a call that needs approval. If it's a sub-agent's, `owner` is its name."""
         args, name = call.parsed or {}, call.name
+        shown, title = Text(exact(all_of(args))), name
         if owner:
-            shown, title = Text(exact(all_of(args))), f"{name} of {owner}"
+            title = f"{name} of {owner}"
         elif name in EDITS:
             self.previewed.add(call.id)
             shown, title = self.preview(name, args), f"{name} {args['path']}"
@@ -305,8 +306,6 @@ class RenderedChat(Chat):
             where = "the background, in " if args.get("background") else ""
             shown = Text(exact(str(args["command"])))
             title = f"bash in {where}{self.shell.cwd}"
-        else:
-            shown, title = Text(exact(all_of(args))), name
         self.box(self.fold_lines(shown, title), title, self.place_in_turn(call))
 
     def place_in_turn(self, call: ToolCall) -> str:
