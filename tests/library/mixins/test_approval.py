@@ -16,6 +16,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 from agentloop import Agent, AgentBusy, Depends, ScriptedModel, Session, ToolCall, ToolError, tool
 from agentloop.common.review import Ask, Decision
 from agentloop.depends import current_call
+from agentloop.messages import UserMessage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
@@ -514,6 +515,12 @@ async def test_a_rule_for_an_unknown_tool_is_only_a_warning(caplog):
     assert "push" in warning
 
 
+async def test_the_done_tool_needs_no_approval():
+    llm = ScriptedModel(call("done", message="ok"))
+    agent = type("Strict", (Approval, Agent), {})(llm=llm, require_done_tool=True)
+    assert (await agent.run("x")).stop_reason == "done"
+
+
 # ---- approval while the conversation continues
 
 
@@ -620,6 +627,23 @@ async def test_a_deferred_call_survives_later_prompts_and_its_outcome_is_a_note(
         agent.decide(waiting.id, "allow")
     assert ran == ["a"]
     assert "ran a" in llm.requests[-1].messages[-1].text
+
+
+async def test_a_decision_that_a_kill_followed_is_something_to_continue():
+    agent, ran = acting(bash("a"), "It waits.", kind=Asking, defer_approval=True)
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    *records, note = agent.log
+    assert isinstance(note, UserMessage)
+
+    class Reopened(Asking):
+        def load_records(self):
+            return records  # the kill came before the note
+
+    llm = ScriptedModel("It has run.")
+    reopened = Reopened(llm=llm, tools=agent.tools, defer_approval=True)
+    assert (await reopened.run()).text == "It has run."
+    assert ran == ["a"]
 
 
 async def test_a_prompt_after_a_decision_does_not_cancel_a_deferred_call():
