@@ -204,6 +204,10 @@ class TestTracing(test_loop.TestLoop):
         agent.close()
         assert spans()["invoke_agent agent"].attributes["gen_ai.conversation.id"] == "monday"
 
+    async def test_without_a_session_the_span_belongs_to_no_conversation(self, spans):
+        await Traced(llm=ScriptedModel("hi")).run("x")
+        assert "gen_ai.conversation.id" not in spans()["invoke_agent agent"].attributes
+
     async def test_parallel_calls_and_agents_inside_tools_have_separate_parents(self, spans):
         both = asyncio.Barrier(2)
 
