@@ -862,6 +862,8 @@ def test_a_fork_that_fails_on_a_full_disk_leaves_no_session_file(fail_at, tmp_pa
         except OSError:
             assert faults.failed
             assert not (tmp_path / "twin.jsonl").exists()
+        else:
+            assert (tmp_path / "twin.jsonl").exists()
     agent.close()
 
 
