@@ -67,12 +67,16 @@ OPAQUE = (
     "extra_content",
 )
 OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemini behind LiteLLM
-# What these servers require in a history that another model has written. Sources:
-# https://github.com/anomalyco/opencode/issues/1680 (call ids),
+# Mistral's models, wherever they run: call ids have nine letters or digits, and a reply comes
+# between results and a prompt. Sources: https://github.com/anomalyco/opencode/issues/1680,
+# https://github.com/NousResearch/hermes-agent/issues/20154
+MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
+BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
+# Servers that require thoughts with every reply, also with those of other models. Sources:
 # https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
-# https://github.com/continuedev/continue/issues/11600 (Kimi)
-SHORT_IDS = r"//api\.mistral\.ai"
-NEEDS_THOUGHTS = r"//api\.(deepseek\.com|moonshot\.(ai|cn)|kimi\.com)"
+# https://github.com/continuedev/continue/issues/11600 (Kimi),
+# https://platform.xiaomimimo.com/docs/zh-CN/usage-guide/passing-back-reasoning_content
+NEEDS_THOUGHTS = r"//[^/]*(deepseek\.com|moonshot\.(ai|cn)|kimi\.com|xiaomimimo\.com)"
 
 
 # ---- for both formats: parts, schemas, reasoning, usage
@@ -192,24 +196,24 @@ def read_openai_usage(usage: JSON) -> Usage | None:
 # ---- the request
 
 
-def _write_id(call_id: str, address: str) -> str:
-    if re.search(SHORT_IDS, address):
+def _write_id(call_id: str, server: str) -> str:
+    if re.search(MISTRAL, server):
         return wire_id(call_id, "[a-zA-Z0-9]{9}")
     return wire_id(call_id)
 
 
-def _write_openai_reply(message: AssistantMessage, owner: str, address: str) -> JSON:
+def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> JSON:
     written: JSON = {"role": "assistant", "content": message.content or None}
     raw = as_dict(message.raw)
     is_own = raw.get("owner") == owner
     if is_own:  # required by DeepSeek's thinking models, even if empty
         written |= {name: raw[name] for name in OPAQUE if name in raw}
-    if re.search(NEEDS_THOUGHTS, address) and not written.get("reasoning_content"):
+    if re.search(NEEDS_THOUGHTS, server) and not written.get("reasoning_content"):
         written["reasoning_content"] = message.thinking or " "  # some models reject ""
     calls = list[JSON]()
     for call in message.tool_calls:
         function = {"name": wire_name(call.name), "arguments": wire_arguments(call)}
-        own: JSON = {"id": _write_id(call.id, address), "type": "function", "function": function}
+        own: JSON = {"id": _write_id(call.id, server), "type": "function", "function": function}
         if is_own and call.extra:
             own = {**call.extra, **own}
         calls.append(own)
@@ -235,12 +239,12 @@ def _attachment(message: ToolMessage) -> list[JSON]:
 
 
 def write_openai_messages(
-    messages: Sequence[Message], owner: str = "", address: str = ""
+    messages: Sequence[Message], owner: str = "", server: str = ""
 ) -> list[JSON]:
     """Write messages for Chat Completions. Raises BadRequest for a part that it doesn't support.
 
     `owner` identifies the server and the model: opaque fields are sent back only to their owner.
-    `address` is the server's, because some servers require more than others.
+    `server` is the address and the model, because some servers require more than others.
     Tool results can only have text, so their images and files are in a user message after the last
     result of the turn.
     """
@@ -248,7 +252,7 @@ def write_openai_messages(
     attached: list[JSON] = []  # the content of the additional user message
     for message in messages:
         if isinstance(message, ToolMessage):
-            call_id = _write_id(message.tool_call_id, address)
+            call_id = _write_id(message.tool_call_id, server)
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
             written.insert(len(written) - bool(attached), result)
             media = _attachment(message)
@@ -261,8 +265,20 @@ def write_openai_messages(
             role = "system" if isinstance(message, SystemMessage) else "user"
             written.append({"role": role, "content": _parts(message) or message.text})
         elif message.content or message.tool_calls:  # providers reject empty replies
-            written.append(_write_openai_reply(message, owner, address))
+            written.append(_write_openai_reply(message, owner, server))
+    if re.search(MISTRAL, server):
+        written = _separate(written)
     return written
+
+
+def _separate(written: Sequence[JSON]) -> list[JSON]:
+    """Put a reply between results and a message of the user."""
+    separated = list[JSON]()
+    for message in written:
+        if separated and (separated[-1]["role"], message["role"]) == ("tool", "user"):
+            separated.append(BETWEEN)
+        separated.append(message)
+    return separated
 
 
 # ---- the reply

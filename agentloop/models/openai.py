@@ -173,7 +173,7 @@ class ChatOpenAI(HTTPModel):
         key = f"{self.api} {owner}"
         write = partial(self._api.write, owner=owner)
         if self.api == "chat":
-            write = partial(write, address=str(self.base_url))
+            write = partial(write, server=f"{self.base_url} {self.model}")
         if deferred:
 
             def load(name: str) -> JSON | None:

@@ -18,7 +18,19 @@ from agentloop.models.wire import drop_none
 from tests.doubles.fault_server import stream
 from tests.doubles.wires import OPENAI, RESPONSES
 
-from .helpers import CALLED, HI, SCHEMA, TOOLS, ask, body_of, conversation, sent_body, serving
+from .helpers import (
+    CALLED,
+    HI,
+    PNG,
+    RESULT,
+    SCHEMA,
+    TOOLS,
+    ask,
+    body_of,
+    conversation,
+    sent_body,
+    serving,
+)
 
 LLM = ChatOpenAI("m", base_url="http://x")
 END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
@@ -61,10 +73,30 @@ async def test_a_long_id_of_another_server_is_shortened_in_call_and_result():
     assert wire[1]["tool_calls"][0]["id"] == wire[2]["tool_call_id"] != long
 
 
-def test_mistral_gets_ids_of_nine_letters_or_digits_for_the_calls_of_other_servers():
+MISTRALS = [
+    ChatOpenAI("mistral-large-latest", base_url="https://api.mistral.ai/v1", api_key="k"),
+    ChatOpenAI("mistralai/Devstral-Small-2-24B-Instruct-2512", base_url="http://x"),
+]
+
+
+@pytest.mark.parametrize("llm", MISTRALS, ids=repr)
+def test_a_reply_comes_between_results_and_a_prompt_for_mistral(llm):
+    # "Unexpected role 'user' after role 'tool'", for example after an interrupted run
+    # Source: https://github.com/NousResearch/hermes-agent/issues/20154
+    def roles(*messages):
+        return [message["role"] for message in body_of(llm, messages, TOOLS)["messages"]]
+
+    turn = ["user", "assistant", "tool"]
+    assert roles(*HI, CALLED, RESULT) == turn
+    assert roles(*HI, CALLED, RESULT, *HI, *HI) == [*turn, "assistant", "user", "user"]
+    attached = replace(RESULT, content=[PNG])
+    assert roles(*HI, CALLED, attached) == [*turn, "assistant", "user"]
+
+
+@pytest.mark.parametrize("llm", MISTRALS, ids=repr)
+def test_mistral_gets_ids_of_nine_letters_or_digits_for_the_calls_of_other_servers(llm):
     # "Tool call id was call_PTLP8x but must be a-z, A-Z, 0-9, with a length of 9"
     # Source: https://github.com/anomalyco/opencode/issues/1680
-    llm = ChatOpenAI("mistral-large-latest", base_url="https://api.mistral.ai/v1", api_key="k")
     for call_id, is_kept in ("D681PevKs", True), ("call_PTLP8x", False), ("toolu_01Vp", False):
         turn = [
             AssistantMessage(tool_calls=(ToolCall(call_id, "time"),)),
@@ -79,9 +111,13 @@ def test_mistral_gets_ids_of_nine_letters_or_digits_for_the_calls_of_other_serve
 
 @pytest.mark.parametrize(
     ("model", "address"),
-    [("deepseek-v4-pro", "https://api.deepseek.com"), ("kimi-k2.5", "https://api.moonshot.ai/v1")],
+    [
+        ("deepseek-v4-pro", "https://api.deepseek.com"),
+        ("kimi-k2.5", "https://api.moonshot.ai/v1"),
+        ("mimo-v2.5", "https://token-plan-sgp.xiaomimimo.com/v1"),
+    ],
 )
-def test_replies_of_other_models_are_sent_to_deepseek_and_kimi_with_thoughts(model, address):
+def test_replies_of_other_models_are_sent_to_deepseek_kimi_and_mimo_with_thoughts(model, address):
     # "The `reasoning_content` in the thinking mode must be passed back to the API."
     # Source: https://github.com/Astro-Han/pawwork/issues/250 (after a switch of the model)
     llm = ChatOpenAI(model, base_url=address, api_key="k")
