@@ -362,7 +362,8 @@ class HTTPModel(Advised, ABC):
     looks for this package several times in each request. Source:
     https://github.com/encode/httpcore/pull/1103
 
-    client: an `httpx.AsyncClient` of your own, which is used as it is and never closed. By default,
+    client: an `httpx.AsyncClient` of your own, which is never closed, and used as it is, except
+        that it doesn't follow redirects, because they may lead to another host. By default,
         connections are made when they're needed, and use the proxies of the environment, except to
         loopback addresses. Patches of `httpx.AsyncClient` have no effect on them.
     dump: a function that gets the body of each request and response, without the API key.
@@ -687,7 +688,8 @@ class HTTPModel(Advised, ABC):
         response = None
         try:
             if self.client:
-                response = await self.client.send(request, stream=True)
+                # httpx would send the API key to the other host
+                response = await self.client.send(request, stream=True, follow_redirects=False)
             else:
                 response, transport = await pool.send(request)
             async with aclosing(response):

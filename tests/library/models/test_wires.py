@@ -5,6 +5,7 @@ import json
 import logging
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from agentloop import Agent, errors
@@ -690,6 +691,15 @@ async def test_a_redirect_is_not_followed_and_the_error_says_where_it_leads(wire
         with pytest.raises(BadRequest, match="'https://elsewhere.*base_url"):
             await ask(wire.model(server, model="m"))
         assert len(server.requests) == 1
+
+
+async def test_the_client_of_a_program_does_not_take_the_key_to_another_host(wire):
+    async with serving(wire.answer()) as other:
+        moved = answer("", 307, {"location": f"http://localhost:{other.port}"})
+        async with serving(moved) as server, httpx.AsyncClient(follow_redirects=True) as client:
+            with pytest.raises(BadRequest, match="it redirects to"):
+                await ask(wire.model(server, client=client))
+        assert other.requests == []
 
 
 @pytest.mark.parametrize("status", [404, 405])
