@@ -39,8 +39,8 @@ def test_a_killed_agent_continues_and_does_not_repeat_the_call(demo):
     assert "sum(prices)" in (folder / "prices.py").read_text("utf-8")
     readme = (ROOT / "README.md").read_text("utf-8")
     shown = re.search(r"```text demo\n(.*?)```", readme, re.DOTALL)[1]
-    for line in shown.splitlines():  # apart from paths and process ids
-        assert re.sub(r"^\* bash.*|Killed process \d+", "", line) in output
+    lines = map(re.escape, shown.splitlines())  # `...` is what differs on another machine
+    assert re.search("\n".join(lines).replace(re.escape("..."), ".*"), output)
     page = Path(re.search(r"as a page: (\S+)", output)[1])
     assert "published once" in page.read_text("utf-8")
     assert seconds < 60  # 8 on an idle machine
