@@ -46,6 +46,26 @@ def test_every_program_runs(program, output, tmp_path, monkeypatch):
     assert printed.getvalue() == output or "def main" in program
 
 
+def test_the_killed_program_continues_when_it_is_run_again(tmp_path):
+    home = {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, "-c", BLOCKS["twice"]]
+    printed = [
+        subprocess.run(program, env=os.environ | home, capture_output=True, text=True, timeout=60)
+        for _ in range(2)
+    ]
+    [shown] = re.findall(r"# (Interrupted.*)", BLOCKS["twice"])
+    assert (printed[0].returncode, printed[0].stdout) == (1, "Ada is paid.\n")
+    assert matches([shown], printed[1].stdout), printed[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["RunStopped", "ImagePart", "SystemMessage", "NeedsApproval", "is_approved"]
+)
+def test_a_name_in_the_text_can_be_imported_from_agentloop(name):
+    assert name in README
+    assert resolve_name(f"agentloop:{name}")
+
+
 def test_models_read_their_keys_from_the_environment(monkeypatch):
     for key in re.findall(r"\w+_API_KEY", BLOCKS["models"]):
         monkeypatch.setenv(key, "k")
