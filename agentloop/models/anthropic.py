@@ -56,6 +56,7 @@ from .wire import (
     grow,
     in_turns,
     kept_blocks,
+    needs_thoughts,
     owner_id,
     parse_json,
     plain_text,
@@ -163,7 +164,7 @@ def _is_sendable(block: JSON, is_cut_off: bool) -> bool:
     """Whether the API takes a block. It sends blank text, and thinking that was cut off before its
     signature, but rejects both in requests.
 
-    The thinking of Kimi, MiMo and DeepSeek never has a signature, and must be sent back. Source:
+    The thinking of Kimi, MiMo and DeepSeek may have no signature, but must be sent back. Source:
     https://github.com/anomalyco/opencode/pull/44713
     """
     if block["type"] == "thinking" and is_cut_off:
@@ -171,8 +172,9 @@ def _is_sendable(block: JSON, is_cut_off: bool) -> bool:
     return block["type"] != "text" or bool(first_text(block, "text").strip())
 
 
-def _write_assistant(message: AssistantMessage, owner: str) -> list[JSON]:
-    """The blocks that the owner sent, or new ones if the message has changed."""
+def _write_assistant(message: AssistantMessage, address: str) -> list[JSON]:
+    """The blocks that the server sent, or new ones if the message has changed."""
+    owner = owner_id(address)
     calls: list[JSON] = [
         {
             "type": "tool_use",
@@ -184,6 +186,10 @@ def _write_assistant(message: AssistantMessage, owner: str) -> list[JSON]:
     ]
     blocks = kept_blocks(message, "content", "anthropic", "tool_use", calls, _anthropic_text, owner)
     blocks = blocks or write_content(message.content, _write_part) + calls
+    has_thinking = any("thinking" in block["type"] for block in blocks)
+    if calls and not has_thinking and needs_thoughts(address):
+        thinking = message.thinking or " "
+        blocks.insert(0, {"type": "thinking", "thinking": thinking, "signature": ""})
     is_cut_off = message.stop_reason in ("length", "context_overflow")
     return [block for block in blocks if _is_sendable(block, is_cut_off)]
 
@@ -238,17 +244,17 @@ def _delay_instructions(messages: Sequence[Message]) -> list[Message]:
 
 
 def write_anthropic_messages(
-    messages: Sequence[Message], loadable: Container[str] = (), owner: str = ""
+    messages: Sequence[Message], loadable: Container[str] = (), address: str = ""
 ) -> list[JSON]:
     """Write messages for the Messages API.
 
-    `loadable` names the deferred tools of the request. `owner` identifies the server: thinking is
-    sent back only to its owner, because others reject its signature.
+    `loadable` names the deferred tools of the request. `address` is the server's: thinking is
+    sent back only to its server, because others reject its signature.
 
     Raises BadRequest for a part that the API doesn't support.
     """
     write_result = partial(_write_result, loadable=loadable)
-    write_reply = partial(_write_assistant, owner=owner)
+    write_reply = partial(_write_assistant, address=address)
     turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)
     answered = list[Any]()
     for _, written in turns:
@@ -273,7 +279,7 @@ def _has_thinking(message: Message) -> bool:
 
 
 def drop_unbound_thinking(
-    messages: Sequence[Message], prefix: str, loadable: Container[str] = (), owner: str = ""
+    messages: Sequence[Message], prefix: str, loadable: Container[str] = (), address: str = ""
 ) -> list[Message]:
     """Take out the thinking of replies that came after another prefix than now.
 
@@ -286,7 +292,7 @@ def drop_unbound_thinking(
         if isinstance(message, AssistantMessage) and _has_thinking(message):
             before = prefix
             if kept:
-                written = write_anthropic_messages(kept, loadable, owner)
+                written = write_anthropic_messages(kept, loadable, address)
                 before = extend_prefix(prefix, map(encode, written))
             if message.raw.get("prefix") != before:
                 blocks = as_dicts(message.raw, "content")
@@ -352,7 +358,7 @@ def _find_container(messages: Sequence[Message]) -> str | None:
     return None
 
 
-def _may_think(messages: Sequence[Message], owner: str) -> bool:
+def _may_think(messages: Sequence[Message], address: str) -> bool:
     """Whether a new turn begins, or the turn that goes on began with thinking.
 
     If neither, the API rejects a thinking budget.
@@ -363,11 +369,11 @@ def _may_think(messages: Sequence[Message], owner: str) -> bool:
             continue
         if not isinstance(message, AssistantMessage):
             after = message
-        elif message.tool_calls or _write_assistant(message, owner):  # otherwise it isn't sent
+        elif message.tool_calls or _write_assistant(message, address):  # otherwise it isn't sent
             if isinstance(after, UserMessage):
                 break
             first, after = message, None
-    return not first or "thinking" in _write_assistant(first, owner)[0]["type"]
+    return not first or "thinking" in _write_assistant(first, address)[0]["type"]
 
 
 # ---- the reply
@@ -517,10 +523,6 @@ class ChatAnthropic(HTTPModel):
         """Whether a result can load a deferred tool: see `ToolSearch`."""
         return bool(re.search(CLAUDE_LOADS_TOOLS, self.model))
 
-    @property
-    def _owner(self) -> str:
-        return owner_id(str(self.base_url))
-
     def _declare(self, tool: Tool) -> JSON:
         schema: JSON = {"input_schema": tool.parameters}
         if tool.deferred and self.loads_tools:
@@ -574,7 +576,7 @@ class ChatAnthropic(HTTPModel):
         declared += self.provider_tools
         blocks = write_content(system, _write_part)
         binds = self._binds_thinking
-        owner = self._owner
+        address = str(self.base_url)
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -582,11 +584,11 @@ class ChatAnthropic(HTTPModel):
             # the reply after an exchange may have results of the provider's own tools
             "messages": encode_exchanges(
                 messages,
-                extend_prefix(f"anthropic {in_place} {owner}", map(str.encode, sorted(loadable))),
-                partial(write_anthropic_messages, loadable=loadable, owner=owner),
+                extend_prefix(f"anthropic {in_place} {address}", map(str.encode, sorted(loadable))),
+                partial(write_anthropic_messages, loadable=loadable, address=address),
                 closed_by_reply=True,
                 prefix=extend_prefix("", [encode([blocks, declared])]) if binds else "",
-                bind=partial(drop_unbound_thinking, loadable=loadable, owner=owner)
+                bind=partial(drop_unbound_thinking, loadable=loadable, address=address)
                 if binds
                 else None,
             ),
@@ -629,7 +631,11 @@ class ChatAnthropic(HTTPModel):
                 f"{self!r}: this model has no thinking budgets and can't be kept from thinking: "
                 'set effort="low" or another effort instead of thinking'
             )
-        if thinking and thinking["type"] == "enabled" and not _may_think(messages, self._owner):
+        if (
+            thinking
+            and thinking["type"] == "enabled"
+            and not _may_think(messages, str(self.base_url))
+        ):
             return None
         return thinking
 
@@ -659,7 +665,7 @@ class ChatAnthropic(HTTPModel):
         # for most replies, the message says it all
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
         sent: JSON = {"content": blocks, "container": container}
-        raw = drop_none({"provider": "anthropic", "owner": self._owner, **sent})
+        raw = drop_none({"provider": "anthropic", "owner": owner_id(str(self.base_url)), **sent})
         refusal = first_text(as_dict(data, "stop_details"), "explanation")
         return AssistantMessage(
             content=_anthropic_text(blocks) or refusal,

@@ -34,6 +34,7 @@ from .wire import (
     drop_none,
     first_text,
     grow,
+    needs_thoughts,
     parse_json,
     plain_text,
     read_citations,
@@ -72,11 +73,6 @@ OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemin
 # https://github.com/NousResearch/hermes-agent/issues/20154
 MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
 BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
-# Servers that require thoughts with every reply, also with those of other models. Sources:
-# https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
-# https://github.com/continuedev/continue/issues/11600 (Kimi),
-# https://platform.xiaomimimo.com/docs/zh-CN/usage-guide/passing-back-reasoning_content
-NEEDS_THOUGHTS = r"//[^/]*(deepseek\.com|moonshot\.(ai|cn)|kimi\.com|xiaomimimo\.com)"
 
 
 # ---- for both formats: parts, schemas, reasoning, usage
@@ -208,7 +204,7 @@ def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> J
     is_own = raw.get("owner") == owner
     if is_own:  # required by DeepSeek's thinking models, even if empty
         written |= {name: raw[name] for name in OPAQUE if name in raw}
-    if re.search(NEEDS_THOUGHTS, server) and not written.get("reasoning_content"):
+    if needs_thoughts(server) and not written.get("reasoning_content"):
         written["reasoning_content"] = message.thinking or " "  # some models reject ""
     calls = list[JSON]()
     for call in message.tool_calls:

@@ -46,6 +46,15 @@ from ..tools import Tool
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 LONGEST_ASKED = 86_400.0  # seconds; a longer delay counts as a day
+# Servers that require thoughts with every reply that has calls, also with those of other models.
+# Sources: https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
+# https://github.com/BerriAI/litellm/issues/27439 (DeepSeek V4 behind OpenRouter),
+# https://github.com/continuedev/continue/issues/11600 (Kimi),
+# https://platform.xiaomimimo.com/docs/zh-CN/usage-guide/passing-back-reasoning_content
+NEEDS_THOUGHTS = (
+    r"//[^/]*(deepseek\.com|moonshot\.(ai|cn)|kimi\.com|xiaomimimo\.com)|"
+    r"//openrouter\.ai\S* ~?deepseek/"
+)
 
 # ---- external JSON, whose values may have any type
 
@@ -306,6 +315,11 @@ def owner_id(address: str) -> str:
     It's a hash, because the address may contain a password.
     """
     return hashlib.sha256(address.encode()).hexdigest()[:16]
+
+
+def needs_thoughts(server: str) -> bool:
+    """Whether a server, given by its address and the model, requires thoughts with every call."""
+    return bool(re.search(NEEDS_THOUGHTS, server))
 
 
 def kept_blocks(

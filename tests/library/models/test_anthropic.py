@@ -278,6 +278,18 @@ def test_thinking_goes_back_only_to_its_server_also_without_a_signature(signatur
     assert sent_blocks(LLM, reply) == blocks[1:]
 
 
+def test_calls_of_other_models_are_sent_to_deepseek_with_thinking():
+    # "The `content[].thinking` in the thinking mode must be passed back to the API."
+    # Source: https://github.com/QwenLM/qwen-code/pull/3788
+    deepseek = ChatAnthropic("deepseek-v4-pro", base_url="https://api.deepseek.com/anthropic")
+    for thinking, sent in ("hm", "hm"), (None, " "):
+        first, call = sent_blocks(deepseek, replace(CALLED, thinking=thinking))
+        assert first == {"type": "thinking", "thinking": sent, "signature": ""}
+        assert call["type"] == "tool_use"
+        assert sent_blocks(LLM, replace(CALLED, thinking=thinking)) == [call]
+    assert sent_blocks(deepseek, AssistantMessage("so", thinking="hm")) == [text("so")]
+
+
 def test_thinking_that_was_cut_off_before_its_signature_is_not_sent_back():
     blocks = [{"type": "thinking", "thinking": "hm", "signature": ""}, text("so")]
     reply = read({"content": blocks, "stop_reason": "max_tokens"})

@@ -113,6 +113,7 @@ def test_mistral_gets_ids_of_nine_letters_or_digits_for_the_calls_of_other_serve
     ("model", "address"),
     [
         ("deepseek-v4-pro", "https://api.deepseek.com"),
+        ("deepseek/deepseek-v4-pro", "https://openrouter.ai/api/v1"),
         ("kimi-k2.5", "https://api.moonshot.ai/v1"),
         ("mimo-v2.5", "https://token-plan-sgp.xiaomimimo.com/v1"),
     ],
