@@ -569,7 +569,11 @@ class Stop(Exception):
 
 
 class TaskComplete(Stop):
-    """Ends a run as "done". Raise it in a tool, with the answer as `message`."""
+    """Ends a run as "done". Raise it in a tool, with the answer as `message`.
+
+    If the process is killed before the run ends, `run()` returns the answer if the tool has
+    `ends_run`, and the value if there's an `output_type`. If not, it asks the model again.
+    """
 
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", str(message), value)
