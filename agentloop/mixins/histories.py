@@ -28,7 +28,8 @@ class Histories(Loop):
         run it.
 
         Raises AgentBusy during a run, TypeError for anything but messages, and OSError if the
-        session can't be written; the log then has what was written.
+        session's disk is full. The log then has either the old history or all the messages, which
+        will be saved later.
         """
         self.refuse_if_busy()
         for message in messages:
@@ -42,9 +43,15 @@ class Histories(Loop):
             ToolStart(state.call.id).apply(history)
         with self.log.lock:  # a message that another thread sends meanwhile comes after these
             self.record(Reset())
+            unsaved: OSError | None = None
             for message in history.messages:
-                if not isinstance(message, SystemMessage):
-                    self.record(message)
+                try:
+                    if not isinstance(message, SystemMessage):
+                        self.record(message)
+                except OSError as error:  # a call whose result is left out would run again
+                    unsaved = error
+        if unsaved:
+            raise unsaved
 
     def clear_history(self) -> None:
         """Start a new, empty history."""

@@ -605,6 +605,20 @@ class TestSession(test_loop.TestLoop):
         assert saved(tmp_path) == agent.log
         assert not agent.messages
 
+    @pytest.mark.parametrize("fail_at", range(1, 9))
+    def test_a_full_disk_leaves_no_part_of_a_loaded_history(self, tmp_path, monkeypatch, fail_at):
+        agent, _ = open_session(tmp_path, "hello", tools=[add])
+        agent.run_sync("hi")
+        asks = AssistantMessage("", (ToolCall("c1", "add", '{"a":1,"b":1}'),))
+        history = [UserMessage("1 + 1?"), asks, asks.tool_calls[0].answer("2")]
+        with monkeypatch.context() as patch:
+            Faults(patch, fail_at, lasting=True)
+            with pytest.raises(OSError, match="space"):
+                agent.load_history(history)
+        assert [*agent.messages] in ([UserMessage("hi"), AssistantMessage("hello")], history)
+        agent.save()
+        assert saved(tmp_path) == agent.log
+
     async def test_what_a_full_disk_refused_is_saved_when_the_session_is_closed(
         self, tmp_path, monkeypatch
     ):
