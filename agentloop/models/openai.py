@@ -227,7 +227,9 @@ class ChatOpenAI(HTTPModel):
         return self._api.read(data, self._owner)
 
     def _advise(self, response: httpx.Response, text: str) -> str:
-        if self.api == "chat" and "v1/responses" in text:  # this model, or its tools
+        # this model, or its tools; the second is Bedrock's
+        needed = "v1/responses|does not support the '/v1/chat/completions'"
+        if self.api == "chat" and re.search(needed, text):
             return " (set api='responses')"
         return super()._advise(response, text)
 

@@ -81,6 +81,14 @@ async def test_the_error_for_tools_rejected_by_chat_completions_names_the_settin
         await ask(model(server, "gpt-5.6", api="chat", reasoning_effort="none"), tools=TOOLS)
 
 
+async def test_the_error_of_bedrock_for_a_model_without_chat_completions_names_the_setting():
+    # Source: https://github.com/enricoros/big-AGI/pull/1167
+    said = "The model 'openai.gpt-5.6-terra' does not support the '/v1/chat/completions' API"
+    async with serving(answer(said, 400)) as server:
+        with pytest.raises(BadRequest, match=r"api='responses'"):
+            await ask(model(server, api="chat"))
+
+
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("status", [404, 405])
 async def test_the_error_for_an_unsupported_api_names_the_setting(api, status):
