@@ -1,7 +1,6 @@
 """Erases the prompt and the live area if a terminal got narrower and has wrapped their rows."""
 
 import os
-import shutil
 from time import sleep
 
 from prompt_toolkit.application import Application
@@ -20,7 +19,7 @@ class RowRenderer(Renderer):
 
     def __init__(self, app: Application[str]) -> None:
         self.app = app
-        self.width = width_of_terminal()  # of the drawn rows
+        self.width = app.output.get_size().columns  # of the drawn rows
         super().__init__(
             app.renderer.style,
             app.output,
@@ -37,7 +36,7 @@ class RowRenderer(Renderer):
         drawn, output = self.last_rendered_screen, self.output
         if drawn and not any(map(os.environ.get, TRUNCATING)):
             # the terminal would process the next change before the output for the current width
-            while (width := width_of_terminal()) != self.width:
+            while (width := output.get_size().columns) != self.width:
                 self.width = width
                 sleep(RESIZE_PAUSE)
             cursor = drawn.get_cursor_position(self.app.layout.current_window)
@@ -51,7 +50,3 @@ class RowRenderer(Renderer):
                 output.cursor_up(1)
             output.cursor_down(cursor.y)
         super().erase(leave_alternate_screen)
-
-
-def width_of_terminal() -> int:
-    return shutil.get_terminal_size((100, 0)).columns
