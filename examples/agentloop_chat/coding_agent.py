@@ -34,6 +34,7 @@ from agentloop.toolkits.skills import Skills
 from agentloop.toolkits.subagent import as_tool
 
 from .memory import Remembering
+from .standing_approvals import EDITS
 
 INTERRUPTED = "An error interrupted your answer here. Continue at this point."
 
@@ -60,8 +61,8 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
     async def judge(self, judgment: Judgment) -> Judgment:
         call = judgment.call
         # subsequent calls may depend on the effects of the first; a sub-agent has its own files
-        is_own = judgment.agent is self
-        if self.workspace and is_own and self.conversation.open_calls[0].call.id == call.id:
+        is_own_edit = judgment.agent is self and call.name in EDITS
+        if self.workspace and is_own_edit and self.conversation.open_calls[0].call.id == call.id:
             trouble = await rehearse(self.workspace, call)
             if trouble:
                 return judgment.or_stricter(Verdict.INVALID, trouble)
@@ -112,7 +113,7 @@ async def rehearse(workspace: Workspace, call: ToolCall) -> str:
     twin = Workspace(workspace.root, dry_run=True)
     twin.seen = dict(workspace.seen)
     for tool in twin.tools:
-        if tool.name == call.name and not tool.read_only:
+        if tool.name == call.name:
             try:
                 await tool.execute(tool.validate(call.arguments))
             except ToolError as error:
