@@ -357,10 +357,11 @@ class Screen(RenderedChat):
         else:
             if self.is_pasted:
                 self.doubtful.update(NAMED.findall(text))
+            is_answer = bool(self.question) and self.typed_at > self.asked_at
             self.clear(append_to_history=True)
-            at = len(self.queue) if self.work else 0  # the answer to a question goes first
-            self.queue.insert(at, text)
-            self.take_next()
+            self.queue.insert(0 if is_answer else len(self.queue), text)
+            if is_answer or not self.question:
+                self.take_next()
 
     def is_pasting(self) -> bool:
         """Whether the keys are from a paste that the terminal doesn't mark.
@@ -503,7 +504,9 @@ class Screen(RenderedChat):
         self.work = None
         self.app.invalidate()
         self.tell_interrupted()
-        if not self.question:  # otherwise a queued message would answer it
+        if self.question:  # what was queued or begun before doesn't answer it
+            self.asked_at = monotonic()
+        else:
             self.take_next()
         if is_dumb_terminal() and not self.work:  # the open prompt has no label
             print("> ", end="", flush=True)

@@ -363,6 +363,23 @@ def test_a_queued_message_does_not_answer_a_question_that_comes_later(chat, proj
     assert said(screen.server.requests[2])[-1] == "run the tests"
 
 
+def test_a_text_begun_before_a_question_of_the_model_does_not_answer_it(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    hold = threading.Event()
+    turns = ["I'll ask. ", hold, ("ask_user", {"question": "Delete all?"})], "Fine.", "Tested."
+    screen = chat(*turns, options=["--tools", "mine.py"])
+    screen.enter("go", "I'll ask.")
+    screen.type("run the tests")
+    screen.expect("> run the tests")
+    hold.set()
+    screen.expect("Delete all?\n\ncontext")
+    screen.press("Enter")
+    screen.expect("next: run the tests")
+    screen.enter("no", "Tested.")
+    assert said(screen.server.requests[1], "tool") == ["no"]
+    assert said(screen.server.requests[2])[-1] == "run the tests"
+
+
 def test_an_open_question_is_shown_again_when_the_chat_is_continued(chat, project):
     (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
     options = ["--tools", "mine.py"]
