@@ -278,7 +278,7 @@ class Approval(Gate):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         if not self.conversation.requests:
-            check_rules(self.approval_rules, [*self.tools, *request.tools])
+            check_rules(self.approval_rules, [*self.tools, *self._turn_tools])
         if request.purpose == "turn":
             for state in self._deferrals(decided=True):
                 await self._settle_deferred(state)
