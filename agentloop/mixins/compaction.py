@@ -131,8 +131,8 @@ class Compaction(MeasuresRequests):
         if self.running:
             self.summary_is_due = True
             return False
-        request = Request(await self.context(), self.turn_tools())
-        return await self._compacted(request) is not None
+        tools = self.turn_tools()  # first, because messages may depend on them
+        return await self._compacted(Request(await self.context(), tools)) is not None
 
     async def _compacted(self, request: Request, threshold: float = 0) -> Request | None:
         """Summarize all but the newest turns. None if that frees too little, or fails."""
@@ -175,8 +175,10 @@ class Compaction(MeasuresRequests):
             return None
         asking = [*messages, UserMessage(config.summary_prompt, "note")]
         side = Request(asking, request.tools, purpose="compaction", model=config.model)
+        # between runs, the mixins before this one haven't had the request yet
+        send = super().call_model if self.running else self.call_model
         try:
-            reply = await super().call_model(side)
+            reply = await send(side)
         except Exception as error:  # including Stop, which the request itself will raise again
             reply = AssistantMessage(stop_reason=describe_error(error))
         is_cleared = self.conversation is not history  # between runs, by `clear_history`

@@ -90,6 +90,8 @@ class Limits(Priced):
     limit_exempt: Sequence[str] = ("done",)
 
     async def call_model(self, request: Request) -> AssistantMessage:
+        if not self.running:  # `agent.compact()` between runs
+            return await super().call_model(request)
         model = (request.model or self.llm).model
         if self.max_cost and self.price(model, Usage()) is None:
             raise ValueError(NO_PRICE.format(model))

@@ -20,9 +20,9 @@ from typing import Annotated
 
 from ..depends import Depends, current_agent
 from ..loop import Loop
-from ..messages import AssistantMessage, Message
+from ..messages import AssistantMessage, Message, ToolMessage
 from ..tools import tool
-from ..transcript import Conversation, Records, is_from_user
+from ..transcript import Conversation, Record, Records, is_from_user
 
 PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # complete lines, up to 1,000 characters
 # a Chinese or Japanese character, or consecutive letters and digits of another script
@@ -79,10 +79,11 @@ def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
     Prompts that a gate refused are left out.
     """
     conversation = Conversation(log).catch_up()
-    omitted = {*conversation.withheld, *map(id, in_view)}
+    # a mixin may show a message in another form, as ToolSearch does, but with the same content
+    seen = {identity(message) for message in in_view}
     texts = list[str]()
     for record in log:
-        if id(record) in omitted:
+        if id(record) in conversation.withheld or identity(record) in seen:
             continue
         if is_from_user(record):
             texts.append(f"user: {record.text}")
@@ -90,10 +91,17 @@ def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
             texts.append(f"assistant: {record.text}")
     for state in conversation.states.values():
         is_listed = not state.call.parent_id and state.call.name != recall.name
-        if is_listed and state.result and id(state.result) not in omitted:
+        if is_listed and state.result and identity(state.result) not in seen:
             arguments = "\n".join(map(str, (state.call.parsed or {}).values()))
             texts.append(f"{state.call.name}: {arguments}\n{state.result.text}")
     return texts
+
+
+def identity(record: Record | Message) -> object:
+    """What a message in the log and the same message in a request have in common."""
+    if isinstance(record, ToolMessage):
+        return record.tool_call_id, id(record.content)
+    return id(record.content) if isinstance(record, AssistantMessage) else id(record)
 
 
 def words_in(text: str) -> set[str]:

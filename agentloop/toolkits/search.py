@@ -9,7 +9,8 @@ Copy with: the core, common/found_tools.py, common/model_info.py, common/summary
 The model gets `tools` and the tool `search_tools`. What a search finds is part of its result, so no
 search changes the prefix that the provider has cached. Models that can load a tool in the middle of
 a conversation (Claude from 4.5 on, and GPT from 5.6 on behind Responses) call it by its name.
-Others call it with `call_tool`. Approval, hooks, limits and the log always see the tool itself.
+Others call it with `call_tool`, so no tool of yours may have that name. Approval, hooks, limits and
+the log always see the tool itself.
 A summary takes the place of the results, so what was found before it is offered like `tools`.
 
 Some providers also search for tools themselves, so that you don't need `ToolSearch`:
@@ -67,8 +68,10 @@ CALL_TOOL = Tool(
         "type": "object",
         "properties": {"name": {"type": "string"}, "arguments": {"type": "object"}},
         "required": ["name", "arguments"],
+        "additionalProperties": False,
     },
 )
+FIELDS = CALL_TOOL.parameters["properties"].keys()
 SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
 
 
@@ -151,7 +154,8 @@ class ToolSearch(Loop):
             return tools
         search = self.search_tools  # a copy
         search.description += f"\n\n{list_of_names([*by_name(self.searchable_tools)])}"
-        offered = by_name([*tools, search])
+        through = () if loads_tools(self.llm) else (CALL_TOOL,)
+        offered = by_name([*tools, search, *through])
         at_hand = self.fold(FoundTools).summarized
         for each in self.searchable_tools:
             if each.name not in offered:
@@ -159,17 +163,18 @@ class ToolSearch(Loop):
                 twin.deferred = each.name not in at_hand
         return [*offered.values()]
 
+    async def context(self) -> list[Message]:
+        messages = await super().context()
+        if CALL_TOOL not in self._turn_tools:
+            return messages
+        deferred = {tool.name for tool in self._turn_tools if tool.deferred}
+        return [with_call_tool(message, deferred) for message in messages]
+
     async def call_model(self, request: Request) -> AssistantMessage:
-        deferred = {tool.name for tool in request.tools if tool.deferred}
-        if loads_tools(request.model or self.llm):
-            deferred.clear()
-        if deferred:
-            shown = [tool for tool in request.tools if not tool.deferred]
-            messages = [with_call_tool(message, deferred) for message in request.messages]
-            request = replace(request, messages=messages, tools=[*shown, CALL_TOOL])
-        reply = await super().call_model(request)
-        if not deferred:
-            return reply
+        if CALL_TOOL not in request.tools:
+            return await super().call_model(request)
+        shown = [tool for tool in request.tools if not tool.deferred]
+        reply = await super().call_model(replace(request, tools=shown))
         return replace(reply, tool_calls=tuple(map(without_call_tool, reply.tool_calls)))
 
     @tool(idempotent=True, read_only=True, timeout=60)
@@ -235,15 +240,19 @@ def _wrap(call: ToolCall) -> ToolCall:
 
 
 def without_call_tool(call: ToolCall) -> ToolCall:
-    """The call that the model makes with `call_tool`; any other call stays as it is."""
+    """The call that the model makes with `call_tool`; any other call stays as it is.
+
+    So does one that names no tool, or has the tool's arguments next to the name instead of in
+    "arguments": the model reads why it isn't valid.
+    """
     given = call.parsed or {}
     name: Any = given.get("name")
     arguments: Any = given.get("arguments") or {}
-    if call.name != CALL_TOOL.name or not isinstance(name, str):
+    if call.name != CALL_TOOL.name or not isinstance(name, str) or given.keys() - FIELDS:
         return call
     if not isinstance(arguments, str):  # some models write text
         arguments = json.dumps(arguments, ensure_ascii=False)
-    return replace(call, name=name, arguments=arguments)
+    return without_call_tool(replace(call, name=name, arguments=arguments))
 
 
 def list_of_names(names: Sequence[str]) -> str:

@@ -5,10 +5,21 @@ import json
 
 import pytest
 
-from agentloop import Agent, ChatOpenAI, Session, ToolMessage, tool
-from agentloop.events import ToolCallEvent, ToolsChangedEvent
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ChatOpenAI,
+    CompactionConfig,
+    Session,
+    ToolMessage,
+    tool,
+)
+from agentloop.common.summary import Summary
+from agentloop.events import StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from agentloop.mixins.approval import Approval, Rule
+from agentloop.mixins.limits import Limits
 from agentloop.models.scripted import ScriptedModel, call
+from agentloop.toolkits.recall import search as recall
 from agentloop.toolkits.search import ToolSearch, bm25
 from agentloop.tools import Tool
 from tests.core import test_loop
@@ -68,6 +79,17 @@ def offered_tools(request):
 
 VISIBLE = ["here", "search_tools"]
 SENT = [*VISIBLE, "call_tool"]
+
+
+def calls_in(request):
+    return [
+        made
+        for message in request.messages
+        if isinstance(message, AssistantMessage)
+        for made in message.tool_calls
+    ]
+
+
 CREATE, WEATHER = "github__create_issue", "weather__forecast"
 
 
@@ -133,11 +155,96 @@ class TestToolSearch(test_loop.TestLoop):
         [made] = agent.messages[1].tool_calls
         assert (made.name, made.parsed) == (CREATE, expected)
 
-    @pytest.mark.parametrize("arguments", [{}, {"name": 7}, {"name": "zzz"}])
-    async def test_a_call_of_no_tool_names_those_that_are_offered(self, arguments):
+    async def test_a_call_of_no_tool_names_those_that_are_offered(self):
+        llm = ScriptedModel(through("zzz"), "No.")
+        await Searcher(llm=llm, tools=[here]).query("x")
+        assert llm.requests[1].messages[-1].text.endswith(f"Available tools: {', '.join(SENT)}.")
+
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            ({}, "name: Field required"),
+            ({"name": 7, "arguments": {}}, "name: "),
+            ({"name": CREATE, "title": "a"}, "title: "),
+            ({"tool": CREATE, "arguments": {}}, "name: Field required"),
+        ],
+    )
+    async def test_a_malformed_call_tool_says_what_is_wrong_with_it(self, arguments, expected):
         llm = ScriptedModel(call("call_tool", **arguments), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
-        assert llm.requests[1].messages[-1].text.endswith("Available tools: here, search_tools.")
+        result = llm.requests[1].messages[-1]
+        assert expected in result.text
+        assert "vailable tools" not in result.text
+        assert result.is_error
+
+    async def test_a_call_tool_inside_a_call_tool_calls_the_tool(self):
+        inner = {"name": CREATE, "arguments": {"a": 1}}
+        llm = ScriptedModel(call("call_tool", name="call_tool", arguments=inner), "Done.")
+        agent = Searcher(llm=llm, tools=[here])
+        await agent.query("x")
+        [made] = agent.messages[1].tool_calls
+        assert (made.name, made.parsed) == (CREATE, {"a": 1})
+
+    async def test_a_tool_of_your_own_named_call_tool_is_an_error(self):
+        agent = Searcher(llm=ScriptedModel("Done."), tools=[NamedTool("call_tool", "Mine.")])
+        with pytest.raises(ValueError, match="two tools named 'call_tool'"):
+            await agent.query("x")
+        agent = agent.fork(llm=Loads("Done."))
+        assert await agent.query("x") == "Done.", "it's free if the model can load tools"
+
+    @pytest.mark.parametrize("order", ["first", "last"])
+    async def test_a_request_that_is_built_again_shows_calls_as_the_model_made_them(self, order):
+        class First(ToolSearch, Agent): ...
+
+        class Last(Agent, ToolSearch): ...
+
+        cls = First if order == "first" else Last
+        llm = ScriptedModel(through(CREATE), *[call("here")] * 4, "SUMMARY", "Done.")
+        compaction = CompactionConfig(context_window=100_000, keep_turns=9)
+        agent = cls(llm=llm, tools=[here], searchable_tools=MANY_TOOLS, compaction=compaction)
+
+        def compact(event):
+            if isinstance(event, StepStartEvent) and event.step_number == 5:
+                agent.summary_is_due = True
+
+        agent.listeners = [compact]
+        await agent.query("x")
+        assert any(isinstance(record, Summary) for record in agent.log)
+        assert CREATE not in [made.name for made in calls_in(llm.requests[-1])]
+        assert [offered_tools(request) for request in llm.requests] == [SENT] * len(llm.requests)
+
+    async def test_a_summary_between_runs_declares_what_every_request_declares(self):
+        llm = ScriptedModel(search(CREATE), through(CREATE), "Done.", "SUMMARY", "Bye.")
+        agent = Searcher(llm=llm, tools=[here], tool_search=exact)
+        await agent.query("x")
+        assert await agent.compact()
+        assert offered_tools(llm.requests[3]) == SENT
+        assert {made.name for made in calls_in(llm.requests[3])} <= set(SENT)
+
+    async def test_a_summary_between_runs_is_possible_after_a_run_that_reached_a_limit(self):
+        class Limited(Limits, Searcher): ...
+
+        llm = ScriptedModel(call("here"), call("here"), "SUMMARY")
+        config = CompactionConfig(keep_turns=0)
+        agent = Limited(llm=llm, tools=[here], max_requests=2, compaction=config)
+        assert (await agent.run("x")).stop_reason == "limit:requests"
+        assert await agent.compact()
+
+    async def test_a_result_of_a_found_tool_that_is_in_view_is_not_recalled(self):
+        llm = ScriptedModel(through(CREATE), "Done.")
+        agent = Searcher(llm=llm, tools=[here])
+        await agent.query("x")
+        assert CREATE not in recall(agent.log, await agent.context(), f"{CREATE} ran")
+
+    async def test_a_rule_about_a_searchable_tool_is_checked(self, caplog):
+        class Judged(Approval, Searcher): ...
+
+        class Inner(Searcher, Approval): ...
+
+        for cls in Judged, Inner:
+            rule = Rule("deny", CREATE)
+            await cls(llm=ScriptedModel("Hi."), tools=[here], approval_rules=[rule]).query("x")
+        assert "matches no tool" not in caplog.text
 
     async def test_a_model_that_loads_tools_gets_them_deferred_and_calls_them_by_name(self):
         events = []
@@ -173,7 +280,7 @@ class TestToolSearch(test_loop.TestLoop):
         await agent.query("x")
         await agent.compact()
         assert await agent.query("y") == "Done."
-        assert offered_tools(llm.requests[-1]) == [*VISIBLE, CREATE, "call_tool"]
+        assert offered_tools(llm.requests[-1]) == [*SENT, CREATE]
         assert llm.requests[-2].messages[-1].text.startswith(CREATE), "it can be found again"
         assert [event for event in events if isinstance(event, ToolsChangedEvent)]
 
