@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic_core import to_json
 
+from ..content import clip
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..loop import Loop
@@ -150,8 +151,13 @@ def decision_of(
     note: str = "",
     arguments: Mapping[str, Any] | None = None,
     by: str = "user",
+    *,
+    limit: int,
 ) -> Decision:
-    """The entry of a decision. Raises ValueError for an unknown verdict, or misplaced arguments."""
+    """The entry of a decision, with a note of at most `limit` characters, as any result has.
+
+    Raises ValueError for an unknown verdict, or misplaced arguments.
+    """
     if verdict not in ("allow", "deny", "respond"):
         raise ValueError(
             f"the verdict on {call.id!r} must be 'allow', 'deny' or 'respond', not {verdict!r}"
@@ -159,7 +165,7 @@ def decision_of(
     if arguments is not None and verdict != "allow":
         raise ValueError(f"only an allowed call takes arguments: use 'allow', not {verdict!r}")
     text = "" if arguments is None else to_json(arguments).decode()
-    return Decision(call.id, verdict == "allow", note, by, text, verdict == "respond")
+    return Decision(call.id, verdict == "allow", clip(note, limit), by, text, verdict == "respond")
 
 
 def decide_call(
@@ -175,7 +181,7 @@ def decide_call(
     about = [entry for entry in state.entries if isinstance(entry, Ask | ToolStart)]
     if not about or isinstance(about[-1], ToolStart):
         raise ValueError(f"the call {call_id!r} needs no approval: use agent.answer() or run()")
-    decision = decision_of(state.call, verdict, note, arguments, by)
+    decision = decision_of(state.call, verdict, note, arguments, by, limit=agent.max_result_chars)
     if decision.arguments and (tool := find_tool_of(agent, state.call)):
         try:
             tool.validate(decision.arguments)

@@ -419,7 +419,7 @@ class Approval(Gate):
             answer = Review("allow")
         elif not isinstance(answer, Review):
             answer = Review("deny", answer if isinstance(answer, str) else "")
-        return decision_of(call, *answer, by="callback")
+        return decision_of(call, *answer, by="callback", limit=self.max_result_chars)
 
 
 def check_callback(callback: Callable[..., object] | None) -> None:

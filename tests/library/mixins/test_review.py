@@ -477,3 +477,28 @@ async def test_a_run_instead_of_a_decision_does_not_allow_what_a_tool_asked_for(
     assert result.stop_reason == "needs_approval"
     assert result.pending == (waiting,)
     assert not bank.paid
+
+
+@pytest.mark.parametrize("verdict", ["deny", "respond"])
+async def test_a_long_note_is_cut_like_any_result(verdict):
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    note = 1_000 * "x"
+    settings = {"tools": [pay], "max_result_chars": 100}
+    decided = Asking(llm=ScriptedModel(call("pay"), "Done."), **settings)
+    [waiting] = (await decided.run("x")).pending
+    decided.decide(waiting.id, verdict, note)
+    await decided.run()
+    answered = Asking(
+        llm=ScriptedModel(call("pay"), "Done."),
+        approval_callback=lambda call, why: Review(verdict, note),
+        **settings,
+    )
+    await answered.run("x")
+    for agent in decided, answered:
+        text = last(agent.llm.requests[-1].messages)
+        assert "omitted" in text
+        assert len(text) < 300
