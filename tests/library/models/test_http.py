@@ -579,6 +579,25 @@ async def test_idle_connections_are_reused_and_closed_after_the_keep_alive_time(
         assert (await ask(llm)).text == "hello"
 
 
+async def test_the_keep_alive_time_starts_again_with_each_request(monkeypatch):
+    async with CountingServer() as server, model(server, max_retries=0) as llm:
+        await ask(llm)
+        for seconds in (0.2, 60):
+            monkeypatch.setattr(http, "KEEP_ALIVE", seconds)
+            await ask(llm)
+        await asyncio.sleep(0.3)
+        await ask(llm)
+        assert server.connections == 1
+
+
+async def test_the_connections_of_a_model_are_closed_at_the_end_of_its_block():
+    async with CountingServer() as server:
+        async with model(server) as llm:
+            await ask(llm)
+            assert server.open == 1
+        await server.has(0)
+
+
 async def test_the_number_of_idle_connections_has_an_upper_bound(monkeypatch):
     monkeypatch.setattr(http, "MAX_IDLE", 5)
     async with CountingServer() as server, model(server, max_retries=0) as llm:
