@@ -3,7 +3,13 @@
 import pytest
 
 from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Fallback, ScriptedModel
-from agentloop.common.model_info import CacheRules, cache_rules, compact_threshold, output_limit
+from agentloop.common.model_info import (
+    CacheRules,
+    cache_rules,
+    compact_threshold,
+    loads_tools,
+    output_limit,
+)
 from agentloop.common.prices import genai_price
 from agentloop.messages import Usage
 
@@ -105,6 +111,13 @@ def test_the_output_limit_is_the_setting_that_a_request_sends():
     assert output_limit(ChatOpenAI("gpt-5.6", api_key="-", max_completion_tokens=9)) == 9
     assert output_limit(ChatGoogle("gemini-3.8-flash", api_key="-", max_output_tokens=9)) == 9
     assert output_limit(ChatGoogle("gemini-3.8-flash", api_key="-")) == 0
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+def test_tools_are_loaded_later_only_over_responses_by_newer_models(api):
+    for name in ("gpt-5.5", "gpt-5.6"):
+        llm = ChatOpenAI(name, api_key="-", api=api)
+        assert loads_tools(llm) == (api == "responses" and name == "gpt-5.6")
 
 
 def test_a_fallback_has_a_compact_threshold_only_if_all_its_models_have_one():

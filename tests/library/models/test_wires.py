@@ -277,6 +277,12 @@ async def test_a_tool_with_deferred_loading_has_no_cache_mark():
     assert (marked, len(body["tools"])) == (["search"], 2)
 
 
+async def test_a_model_that_loads_deferred_tools_gets_the_others_at_once():
+    tools = [fake_tool("now"), replace(fake_tool("later"), deferred=True)]
+    body = await sent_body(RESPONSES, HI, tools, model="gpt-5.6")
+    assert [tool["name"] for tool in body["tools"]] == ["now"]
+
+
 @for_wires(OPENAI, RESPONSES)
 async def test_strict_mode_is_set_for_each_tool_separately(wire):
     tools = [fake_tool(), fake_tool("loose", {"type": "object", "properties": {"x": {}}})]
