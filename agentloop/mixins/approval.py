@@ -267,7 +267,9 @@ class Approval(Gate):
         below = tools_below(self) if tool not in by_name(own) else ()
         named = [each for each in below if each.name == tool]
         for each in named or [find_tool(tool, own)]:
-            self.record(AlwaysAllow(asdict(each), arguments))
+            definition = asdict(each)
+            del definition["deferred"]  # a summary changes it: see `ToolSearch`
+            self.record(AlwaysAllow(definition, arguments))
 
     def approve_plan(self) -> None:
         """Approve the plan that the model has proposed in this conversation.

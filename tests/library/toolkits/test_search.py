@@ -236,6 +236,16 @@ class TestToolSearch(test_loop.TestLoop):
         await agent.query("x")
         assert CREATE not in recall(agent.log, await agent.context(), f"{CREATE} ran")
 
+    async def test_a_found_tool_that_is_always_allowed_stays_so_after_a_summary(self):
+        class Judged(Approval, Searcher): ...
+
+        llm = ScriptedModel(search(CREATE), "Found.", "SUMMARY", call(CREATE), "Done.")
+        agent = Judged(llm=llm, tools=[here], tool_search=exact)
+        await agent.query("x")
+        agent.allow_always(CREATE)
+        assert await agent.compact()
+        assert await agent.query("y") == "Done."
+
     async def test_a_rule_about_a_searchable_tool_is_checked(self, caplog):
         class Judged(Approval, Searcher): ...
 
