@@ -804,6 +804,15 @@ async def test_a_stream_truncated_at_any_byte_is_complete_or_an_error(wire):
         await llm.aclose()
 
 
+async def test_a_stream_that_breaks_after_it_has_shown_thinking_is_not_requested_again():
+    event = {"choices": [{"index": 0, "delta": {"reasoning_content": "Hm."}}]}
+    partial = stream_head() + chunk(f"data: {json.dumps(event)}\n\n".encode())
+    async with FaultServer([send(partial), fin()], [send(OPENAI.stream())]) as server:
+        with pytest.raises(ConnectionFailed):
+            await ask(OPENAI.model(server), streaming=True)
+        assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("end", [fin, rst])
 async def test_a_stream_truncated_within_a_tool_call_is_requested_again(wire, end):
     frames = wire.frames(CALL)
