@@ -109,8 +109,8 @@ class Loop(Settings):
     ) -> Result:
         """Work on a prompt until the model answers.
 
-        If there's no prompt, continue: run the calls that haven't started, and send the next
-        request. After an error, `run()` tries the failed request again.
+        If there's no prompt, continue: run the calls that haven't started or may start again, and
+        send the next request. After an error, `run()` tries the failed request again.
 
         extra: data for the RunStart in the log.
         events: a queue that receives the events. Call `events.task_done()` after each one: a tool
