@@ -596,6 +596,14 @@ async def test_instructions_added_to_the_log_stay_where_they_are_and_keep_the_pr
     ]
 
 
+async def test_a_reply_cannot_end_with_thinking_if_instructions_follow_the_next_prompt():
+    async with AnthropicDouble([Reply(blocks=[text("so"), thought("x")]), "so"]) as server:
+        llm = model(server, model="claude-opus-5", cache=False)
+        reply = await ask(llm)
+        await ask(llm, messages=[*HI, reply, *HI, SystemMessage("Be brief.")])
+    assert server.requests[1]["messages"][1]["content"] == [text("so")]
+
+
 @pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-5"])
 async def test_instructions_added_to_the_log_survive_a_summary(model):
     async with AnthropicDouble(["Because. " * 900, "sure", "so far", "bye"]) as server:
