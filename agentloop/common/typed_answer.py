@@ -78,4 +78,6 @@ def done_tool(output_type: Any) -> Tool:
         raise TaskComplete(as_text(result), result)
 
     types = {"result": output_type}
-    return FunctionTool(done, DESCRIPTION, types=types, read_only=True, ends_run=True)
+    return FunctionTool(
+        done, DESCRIPTION, types=types, read_only=True, idempotent=True, ends_run=True
+    )

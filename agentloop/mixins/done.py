@@ -26,6 +26,7 @@ DONE_NUDGE = "The task is not finished: continue, or call the {tool} tool if eve
     "Finish the task. Call this once everything is done, with the answer.",
     ends_run=True,
     read_only=True,
+    idempotent=True,  # after a kill, it ends the run
 )
 def done(message: str) -> None:
     raise TaskComplete(message)

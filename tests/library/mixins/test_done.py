@@ -1,6 +1,23 @@
 """DoneTool: only a done tool ends the run."""
 
-from agentloop import Agent, DoneTool, Result, ScriptedModel, TaskComplete, ToolError, tool
+import json
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    DoneTool,
+    Result,
+    RunStart,
+    ScriptedModel,
+    TaskComplete,
+    ToolCall,
+    ToolError,
+    ToolStart,
+    UserMessage,
+    tool,
+)
 from agentloop.models.scripted import call
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
@@ -51,6 +68,17 @@ class TestDoneTool(test_loop.TestLoop):
         assert await DoneTool(llm=llm, tools=[add, hand_in]).query("x") == "essay"
         assert [t.name for t in llm.requests[0].tools] == ["add", "hand_in"]
         assert "hand_in" in shown(llm.requests[1])[-1]
+
+    @pytest.mark.parametrize("settings", [{"require_done_tool": True}, {"output_type": str}])
+    async def test_a_done_call_that_a_kill_interrupted_still_ends_the_run(self, settings):
+        agent = Agent(llm=ScriptedModel(), **settings)
+        named = next(iter(agent.toolset()[0].parameters["properties"]))
+        done = ToolCall("1", "done", json.dumps({named: "Here."}))
+        reply = AssistantMessage(tool_calls=(done,))
+        for record in [RunStart(), UserMessage("x"), reply, ToolStart("1")]:
+            agent.record(record)
+        result = await agent.run()
+        assert (result.text, result.stop_reason) == ("Here.", "done")
 
     async def test_other_tools_may_also_end_the_run_with_task_complete(self):
         llm = ScriptedModel(call("attempt", work="a"), call("submit", work="essay"))
