@@ -271,9 +271,6 @@ class _Attachment(Clean):
         Clean.__post_init__(self)
 
 
-IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # the formats that models accept
-
-
 @frozen
 class ImagePart(_Attachment):
     """An image: a `url`, or `data` (bytes) with its `media_type` (such as "image/png")."""

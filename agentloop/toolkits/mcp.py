@@ -55,7 +55,7 @@ from ..content import describe_error
 from ..depends import Overrides
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import IMAGE_TYPES, JSON, ImagePart, Stop, TextPart, text_of
+from ..messages import JSON, ImagePart, Stop, TextPart, text_of
 from ..tools import NO_OVERRIDES, Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
@@ -67,6 +67,7 @@ MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
 HOW_TO_ASK = "a tool_class like AskingTool: see examples/recipes/ask_user.py"
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
+IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # that models accept
 MAX_RESULT = 5_000_000  # characters of an image in base64: providers reject longer ones
 
 
