@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from agentloop import Agent, CompactionConfig, Depends, current_agent, tool
+from agentloop.common.found_tools import FoundTool
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.typed_answer import done_tool
 from agentloop.errors import BadRequest, BadResponse, ContextWindowExceeded
@@ -23,6 +24,7 @@ from agentloop.messages import (
 )
 from agentloop.mixins.structured_output import StructuredOutput
 from agentloop.models.anthropic import AnthropicChunks, ChatAnthropic
+from agentloop.tools import Tool
 from tests.doubles.anthropic_double import AnthropicDouble, redacted, sign, sse, thought
 from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.openai_double import Reply, calls
@@ -565,6 +567,18 @@ async def test_a_search_for_tools_by_the_server_keeps_the_prefix(streaming):
 
 
 # ---- instructions in the middle of a conversation
+
+
+async def test_a_deferred_tool_is_found_as_text_by_a_model_that_cannot_load_it():
+    asked = AssistantMessage("", [ToolCall("c1", "find")])
+    found = ToolMessage("c1", "find", [FoundTool("later: does it later", "later")])
+    later = Tool("later", "Does it later.", deferred=True)
+    async with AnthropicDouble(["so"]) as server:
+        await ask(
+            model(server, model="claude-3-5-haiku"), messages=[*HI, asked, found], tools=[later]
+        )
+    [result] = server.requests[0]["messages"][-1]["content"]
+    assert [block["type"] for block in result["content"]] == ["text"]
 
 
 def spoken(body):
