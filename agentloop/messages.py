@@ -163,6 +163,9 @@ class UnknownAttribute(AttributeError):
             return f"{kind} has no attribute {self.attribute}: {remedy}"
         return f"{kind!r} object has no attribute {self.attribute!r}"
 
+    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
+        return AttributeError, (str(self),)  # the owner may be unpicklable, as agents are
+
 
 class Advised:
     """Base of objects that say what to write instead of an attribute or key they don't have."""

@@ -1,6 +1,7 @@
 """Common mistakes of users of other libraries: each error names the remedy."""
 
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -242,6 +243,13 @@ def test_the_error_for_a_method_of_another_library_names_the_correct_method(name
     with pytest.raises(AttributeError, match=f"Agent has no attribute {name}: ") as caught:
         getattr(agent(), name)
     assert AGENT_ATTRIBUTES[name] in str(caught.value)
+
+
+def test_the_error_for_a_mistyped_attribute_reaches_another_process_with_its_text():
+    with pytest.raises(AttributeError) as caught:
+        _ = agent().pendign
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert "did you mean pending" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", IMPORTS)
