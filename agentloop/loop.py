@@ -116,8 +116,8 @@ class Loop(Settings):
         events: a queue that receives the events. Call `events.task_done()` after each one: a tool
             starts only when its ToolCallEvent is done.
 
-        Raises the model's errors, AgentBusy during another run, and ValueError for an empty prompt,
-        or if there's no prompt and nothing to continue.
+        Raises the model's errors; a tool's with `on_tool_error="raise"`; AgentBusy during another
+        run; and ValueError for an empty prompt, or if there's no prompt and nothing to continue.
         """
         async with only_run(self, prompt, extra, events) as run:
             try:
