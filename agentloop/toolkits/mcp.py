@@ -47,7 +47,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from pydantic import Field, TypeAdapter
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from ..arguments import type_of
 from ..common.processes import kill_group
@@ -55,12 +55,13 @@ from ..content import describe_error
 from ..depends import Overrides
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import JSON, ImagePart, Stop, TextPart, text_of
+from ..messages import JSON, ImagePart, Stop, TextPart, clean_text, text_of
 from ..tools import NO_OVERRIDES, Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
 MAX_MESSAGE = 10_000_000  # bytes of a message over stdio
+MAX_STDERR = 100_000  # bytes read of what a server wrote to stderr, to quote the end of it
 MAX_BLOCKS = 1_000  # content blocks of a result
 MAX_TOOLS = 1_000  # tools of a server
 MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
@@ -256,7 +257,7 @@ class MCPServer:
 
     async def own(self) -> None:
         """Open and close the connection in one task, because the package requires it."""
-        with TemporaryFile("w+", errors="replace") as self.stderr:
+        with TemporaryFile() as self.stderr:
             try:
                 await self._connect()
             except asyncio.CancelledError:  # the regular end of a connection
@@ -370,9 +371,10 @@ class MCPServer:
 
     def explain(self, error: Exception) -> MCPError:
         """Make an MCPError of an exception, with the end of the server's stderr."""
-        self.stderr.seek(0)
+        end = self.stderr.seek(0, 2)
+        self.stderr.seek(max(0, end - MAX_STDERR))
         hide = partial(mask, secrets=self.secrets)
-        written = hide(self.stderr.read())[-500:].strip()
+        written = hide(self.stderr.read().decode(errors="replace"))[-500:].strip()
         return MCPError(self.name, describe_error(error, hide), written)
 
 
@@ -497,24 +499,36 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 async def receive_lines(reader: Any, received: Any) -> None:
-    """Pass on one message per line, until a line is too long or can't be read."""
+    """Pass on one message per line, until a line is too long."""
     import anyio
     from mcp.shared.message import SessionMessage
-    from mcp.types import jsonrpc_message_adapter
 
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async with received:
             try:
                 async for line in reader:
-                    if b'"jsonrpc"' in line:  # some servers also print log lines
-                        data = from_json(line.decode(errors="replace"))
-                        message = jsonrpc_message_adapter.validate_python(data)
+                    if message := read_message(line):
                         await received.send(SessionMessage(message))
-            except ValueError as error:
-                problem = f"a message is unreadable or longer than {MAX_MESSAGE:,} bytes: {error}"
-                await received.send(ValueError(problem[:200]))
+            except ValueError:
+                await received.send(ValueError(f"a message is longer than {MAX_MESSAGE:,} bytes"))
     while await reader.read(MAX_MESSAGE):
         pass  # discard the remaining output until the server closes the pipe
+
+
+def read_message(line: bytes) -> Any:
+    """Read a message; None if the line isn't one, because some servers also print log lines."""
+    from mcp.types import jsonrpc_message_adapter
+
+    if b'"jsonrpc"' not in line:
+        return None
+    try:
+        data = json.loads(line.decode(errors="replace"))
+        # a server that cuts off a text may leave half an emoji, which pydantic refuses
+        text = clean_text(json.dumps(data, ensure_ascii=False))
+        return jsonrpc_message_adapter.validate_json(text)
+    except (ValueError, RecursionError) as error:
+        logger.warning("skipped an unreadable line of an MCP server: %s", describe_error(error))
+        return None
 
 
 async def send_lines(writer: Any, outgoing: Any) -> None:

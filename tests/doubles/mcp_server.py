@@ -89,6 +89,12 @@ def answer(method, params):
             return {"content": [{"type": "text", "text": "x"}] * 300_000}
         if kind == "flood":
             flood()
+        if kind == "half an emoji":
+            return {"content": [{"type": "text", "text": "half \ud83d emoji"}]}
+        if kind == "debug":
+            print('got {"jsonrpc": "2.0", "method": "tools/call"}', flush=True)
+            print('{"jsonrpc": "2.0", "result": {}}', flush=True)
+            print('{"jsonrpc":' + "[" * 100_000, flush=True)
         return RESULTS.get(kind, RESULTS["texts"])
     return None
 

@@ -163,6 +163,8 @@ async def test_tool_names_are_valid_unique_and_selectable(hostile, chosen, names
     ("mode", "kind", "text"),
     [
         *[(mode, "texts", "one\ntwo") for mode in ("good", "noise")],
+        ("good", "half an emoji", "half \ufffd emoji"),
+        ("good", "debug", "one\ntwo"),
         ("good", "structured", '{"n":1}'),
         ("good", "nested", "in it"),
         ("good", "link", '{"name":"a","uri":"file:///a.txt","type":"resource_link"}'),
