@@ -67,6 +67,7 @@ MAX_TOOLS = 1_000  # tools of a server
 MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
 HOW_TO_ASK = "a tool_class like AskingTool: see examples/recipes/ask_user.py"
+LIST_PAUSE = 0.1  # seconds before a changed list is read: some servers announce changes endlessly
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
 IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # that models accept
 MAX_RESULT = 5_000_000  # characters of an image in base64: providers reject longer ones
@@ -350,6 +351,7 @@ class MCPServer:
                     await changed.wait()
                     if self.end:
                         raise self.end
+                    await asyncio.sleep(LIST_PAUSE)
 
     async def _list_tools(self) -> Sequence[Tool]:
         """Get the tools page by page, and keep those that the configuration includes."""

@@ -2,8 +2,8 @@
 
 Implements the protocol by hand, in order to violate it. PIDFILE receives the process ids, one per
 line. MODE "newest": only version 2026-07-28, with questions to the user. "oldest": exits on a
-request for that version. "tools": 20,000 tools. "descriptions": 20 MB of text. "schemas": unusable
-tools.
+request for that version. "restless": announces new tools at each listing, whose number is a
+description. "tools": 20,000 tools. "descriptions": 20 MB of text. "schemas": unusable tools.
 """
 
 import base64
@@ -27,6 +27,8 @@ TOOLS = [
 ]
 if mode == "tools":
     TOOLS = [TOOLS[0] | {"name": f"tool{number}"} for number in range(20_000)]
+if mode == "restless":
+    TOOLS[0]["description"] = "0"
 if mode == "descriptions":
     TOOLS = [TOOLS[0]] + [
         TOOLS[0] | {"name": f"t{n}", "description": "x" * 10**6} for n in range(20)
@@ -73,6 +75,10 @@ def answer(method, params):
     if method == "tools/list":
         if len(TOOLS) > 5:
             return {"tools": TOOLS}
+        if mode == "restless":
+            tell_of_change()
+            TOOLS[0]["description"] = str(int(TOOLS[0]["description"]) + 1)
+            return {"tools": TOOLS[:1]}
         first = 2 * ("cursor" in params)
         return {"tools": TOOLS[first:][:3]} | ({} if first else {"nextCursor": "2"})
     if method == "tools/call":

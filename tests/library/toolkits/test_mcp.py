@@ -327,6 +327,12 @@ async def test_a_changed_tool_list_applies_from_the_next_turn(hostile):
     assert llm.requests[-1].tools[0].description == "Echo louder."
 
 
+async def test_a_server_that_always_announces_new_tools_is_not_asked_all_the_time(hostile):
+    async with hostile("restless") as server:
+        await asyncio.sleep(0.5)
+        assert 1 < int(server.tools[0].description) < 10
+
+
 async def test_a_server_with_only_the_newest_version_works_and_reports_changed_tools(hostile):
     async with hostile("newest") as server:
         assert server.client.protocol_version == "2026-07-28"
