@@ -16,9 +16,10 @@ from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.utils.errors import UnsupportedOperationError
 from starlette.applications import Starlette
 
-from agentloop import Agent, ScriptedModel, call, tool
+from agentloop import Agent, ModelError, ScriptedModel, call, tool
 from agentloop.mixins.approval import Approval
 
 URL = "http://localhost:8000"
@@ -32,9 +33,11 @@ class Executor(AgentExecutor):
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         task_id, text = str(context.task_id), context.get_user_input()
         task = TaskUpdater(event_queue, task_id, str(context.context_id))
+        agent = self.open.pop(task_id, None) or self.template.fork()
+        if context.current_task and not agent.pending:
+            raise UnsupportedOperationError("another message has answered")
         if context.message and not context.current_task:
             await event_queue.enqueue_event(helpers.new_task_from_user_message(context.message))
-        agent = self.open.pop(task_id, None) or self.template.fork()
         prompt = None if agent.pending else text
         for waiting in agent.pending:
             awaits = agent.conversation.states[waiting.id].awaits
@@ -42,7 +45,12 @@ class Executor(AgentExecutor):
                 agent.decide(waiting.id, "allow" if text.lower() == "yes" else "deny", text)
             else:
                 agent.answer(waiting.id, text)
-        result = await agent.run(prompt)
+        try:
+            result = await agent.run(prompt)
+        except ModelError as error:  # its text may be confidential
+            reason = helpers.new_text_part(type(error).__name__)
+            await task.failed(task.new_agent_message([reason]))
+            return
         if result.pending:
             self.open[task_id] = agent
             asked = ", ".join(f"{each.name}({each.arguments})?" for each in result.pending)

@@ -1,9 +1,11 @@
 """Agents as an MCP server and as an A2A agent, with the clients of the packages mcp and a2a-sdk."""
 
+import asyncio
+
 import httpx
 import pytest
 
-from agentloop import ScriptedModel, call
+from agentloop import ModelError, ScriptedModel, call
 from agentloop.toolkits.ask import ask_user
 from tests.recipes import load
 
@@ -109,6 +111,52 @@ async def test_an_a2a_client_finds_an_agent_sends_a_task_and_answers_its_questio
     assert any(word in each for each in texts)
     task = await client.get_task(types.GetTaskRequest(id=task_id))
     assert word in helpers.get_artifact_text(task.artifacts[0])
+
+
+async def test_two_a2a_clients_answer_a_question_once():
+    pytest.importorskip("a2a")
+    pytest.importorskip("starlette")
+    from a2a import helpers, types
+    from a2a.client import ClientConfig, create_client
+    from a2a.utils.errors import UnsupportedOperationError
+
+    recipe = load("a2a_agent")
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app))
+    client = await create_client(recipe.URL, ClientConfig(httpx_client=http))
+    llm = ScriptedModel(call("pay", amount=5), last, "a second run")
+    recipe.handler.agent_executor.template = recipe.clerk.fork(llm=llm)
+
+    async def say(text, task_id=""):
+        message = helpers.new_text_message(text, task_id=task_id, role=types.Role.ROLE_USER)
+        request = types.SendMessageRequest(message=message)
+        return [event async for event in client.send_message(request)]
+
+    task_id = (await say("Pay the bill of 5."))[0].task.id
+    answers = await asyncio.gather(*(say("yes", task_id) for _ in "12"), return_exceptions=True)
+    assert any(isinstance(answer, UnsupportedOperationError) for answer in answers)
+    assert len(llm.requests) == 2
+    task = await client.get_task(types.GetTaskRequest(id=task_id))
+    assert helpers.get_artifact_text(task.artifacts[0]) == "paid 5"
+    assert task.status.state == types.TaskState.TASK_STATE_COMPLETED
+
+
+async def test_an_a2a_client_reads_no_text_of_a_model_error():
+    pytest.importorskip("a2a")
+    pytest.importorskip("starlette")
+    from a2a import helpers, types
+    from a2a.client import ClientConfig, create_client
+
+    recipe = load("a2a_agent")
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app))
+    client = await create_client(recipe.URL, ClientConfig(httpx_client=http))
+    llm = ScriptedModel(ModelError("http://internal.example refused"))
+    recipe.handler.agent_executor.template = recipe.clerk.fork(llm=llm)
+    message = helpers.new_text_message("Pay the bill of 5.", role=types.Role.ROLE_USER)
+    request = types.SendMessageRequest(message=message)
+    events = [event async for event in client.send_message(request)]
+    assert events[-1].status_update.status.state == types.TaskState.TASK_STATE_FAILED
+    assert "ModelError" in f"{events}"
+    assert "internal.example" not in f"{events}"
 
 
 async def test_an_a2a_client_cancels_a_task_that_awaits_its_answer():
