@@ -12,8 +12,9 @@ Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, 
 
 A server gets HOME, PATH and the like, and otherwise only the environment variables that you
 configure. It has 60 seconds to start (`start_timeout`) and 5 to stop; its child processes are
-killed with it. Once a server has ended or was closed, its tools return an error. A server may say
-that a tool is `read_only`: that counts only if you configure `trust_hints`.
+killed with it. Once a server has ended, has forgotten the session (over HTTP) or was closed, its
+tools return an error: leave the block and enter it again to connect again. A server may say that a
+tool is `read_only`: that counts only if you configure `trust_hints`.
 
 If a server wants a login, pass an `httpx2.Auth` as `auth`, such as the package's
 `OAuthClientProvider`, which keeps its tokens in a `TokenStorage` that you write. Set a longer
@@ -232,6 +233,7 @@ class MCPServer:
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
     end: Exception | None = None  # why the newest connection ended
+    refusal: int = 0  # the HTTP status of the newest POST request if it's an error
     stderr: Any  # a temporary file; its type differs on Windows
 
     def __init__(
@@ -298,6 +300,7 @@ class MCPServer:
         # no password, because the package writes the url into errors and logs
         url = str(address.copy_with(userinfo=b""))
         http = httpx2.AsyncClient(headers=config.headers, auth=auth, timeout=config.timeout)
+        http.event_hooks = {"response": [self._note_refusal]}
         if config.command:
             transport: Any = connect_stdio(self)
         elif config.type == "sse":
@@ -377,7 +380,14 @@ class MCPServer:
         self.stderr.seek(max(0, end - MAX_STDERR))
         hide = partial(mask, secrets=self.secrets)
         written = hide(self.stderr.read().decode(errors="replace"))[-500:].strip()
-        return MCPError(self.name, describe_error(error, hide), written)
+        reason = describe_error(error, hide)
+        if self.refusal and not self.started.is_set():  # the package doesn't report the status
+            reason += f" (HTTP status {self.refusal})"
+        return MCPError(self.name, reason, written)
+
+    async def _note_refusal(self, response: Any) -> None:
+        if response.request.method == "POST":
+            self.refusal = response.status_code if response.is_error else 0
 
 
 def refuses_older(error: BaseException) -> bool:

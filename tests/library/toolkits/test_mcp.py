@@ -639,6 +639,21 @@ async def test_an_oauth_login_with_stored_tokens_is_used(kind):
     assert "stored-token" not in f"{refused.value}"
 
 
+@pytest.mark.parametrize("kind", ["sse", "http"])
+async def test_a_server_that_refuses_the_start_is_an_error_with_the_status(kind):
+    async def refuse(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+    async with listening:
+        with pytest.raises(MCPError, match="401"):
+            async with mcp_tools(url, type=kind):
+                pass
+
+
 class TokenStore:
     """Stores tokens and the client registration in memory, like a program in a file."""
 
