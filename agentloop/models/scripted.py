@@ -43,8 +43,9 @@ class ScriptedModel:
     """Answers with the replies of a script, in order.
 
     A reply is text, a call, a list of calls, an AssistantMessage, or an exception to raise. A
-    function of (messages, tools) may stand for any reply; alone, it answers every request. Like a
-    provider, the model raises BadRequest if a request is invalid. `requests` lists all requests.
+    function of (messages, tools) may stand for any reply; alone, it answers every request. A new
+    process begins the script again: to continue a session there, use a function. Like a provider,
+    the model raises BadRequest if a request is invalid. `requests` lists all requests.
     `cache_rules` are those of the provider that you simulate.
     """
 
