@@ -411,12 +411,12 @@ class Citation(Clean):
 
 @frozen
 class SystemMessage(_Content):
-    """The system prompt, which is a setting and not in the log, or later instructions.
+    """The system prompt, or later instructions. The system prompt is a setting, and not in the log.
 
     To change the instructions during a conversation, and still begin each request with the bytes of
     the last one, append them: `agent.add(SystemMessage("From now on, ..."))`. They stay where they
     are with OpenAI and with Claude Opus 4.8, 5 and later; other models get them with the system
-    prompt. A summary or a budget leaves them word for word, after the first task.
+    prompt. A summary or a context budget keeps them word for word, after the first task.
     """
 
     role: ClassVar[Literal["system"]] = "system"
@@ -571,8 +571,8 @@ class Stop(Exception):
 class TaskComplete(Stop):
     """Ends a run as "done". Raise it in a tool, with the answer as `message`.
 
-    If the process is killed before the run ends, `run()` returns the answer if the tool has
-    `ends_run`, and the value if there's an `output_type`. If not, it asks the model again.
+    If a kill comes before the run ends, `run()` returns the answer of a tool that has `ends_run`,
+    with its value if there's an `output_type`. For other tools, it asks the model again.
     """
 
     def __init__(self, message: str = "", value: Any = None) -> None:

@@ -510,7 +510,7 @@ def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
         early = conversation.stop_reason in ("", "error", "cancelled")  # "": it was killed
         if not can_continue(messages) and not (messages and early):
             raise ValueError(
-                "there's nothing to continue, because no message awaits a reply of the model: "
+                "there's nothing to continue, because no message waits for the model's reply: "
                 "give run() a prompt, such as 'Continue.'"
             )
     elif not (prompt.strip() if isinstance(prompt, str) else prompt):
@@ -518,7 +518,7 @@ def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
 
 
 def can_continue(messages: Sequence[Message]) -> bool:
-    """Whether the last message awaits a reply, or is one in which the model paused."""
+    """Whether the last message waits for a reply, or is one in which the model paused."""
     last = last_but_instructions(messages)
     if isinstance(last, AssistantMessage):
         return last.stop_reason == "pause"

@@ -174,7 +174,7 @@ async def warn_if_blocking(tool: str, work: Awaitable[T]) -> T:
 def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
     """Run a coroutine as `asyncio.run` does, but wait only `grace` seconds for remaining tasks.
 
-    Raises RuntimeError in async code, also in a notebook: see recipes/notebook_cell.py.
+    Raises RuntimeError in async code, such as a notebook: see examples/recipes/notebook_cell.py.
     """
     try:
         asyncio.get_running_loop()

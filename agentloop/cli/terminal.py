@@ -22,7 +22,7 @@ UNSAFE = re.compile(
     r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that change the text direction
     r"\u00ad\u034f\u115f\u1160\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     r"\ufff9-\ufffb\U000e0000-\U000e0fff"  # invisible characters, as in the previous line
-    r"\u2028\u2029\ud800-\udfff\ufffe\uffff]"  # Unicode line separators; surrogates; no characters
+    r"\u2028\u2029\ud800-\udfff\ufffe\uffff]"  # Unicode line separators; surrogates; noncharacters
 )
 JOINERS = re.compile("[\u200c\u200d]")  # invisible, but required by Persian, Hindi and emoji
 

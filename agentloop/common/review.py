@@ -154,7 +154,7 @@ def decision_of(
     *,
     limit: int,
 ) -> Decision:
-    """The entry of a decision, with a note of at most `limit` characters, as any result has.
+    """The entry of a decision. Its note is shortened to `limit` characters, as results are.
 
     Raises ValueError for an unknown verdict, or misplaced arguments.
     """

@@ -30,8 +30,8 @@ class SubAgentCall(RoutedCall):
     """A sub-agent's call, as it appears in the log of its parent.
 
     `id` is unique in the parent's log: "a/b" is the call "b" of the sub-agent that the call "a"
-    runs, and `parent_id` is then "a". A provider's own ids have no "/"; if yours have, a reply must
-    not call both "a" and "a/b".
+    runs, and `parent_id` is then "a". A provider's ids have no "/". If you choose ids
+    that do, no reply may have calls with the ids "a" and "a/b".
 
     own: the call in the sub-agent's log.
     runner: the parent's call that runs the sub-agent.

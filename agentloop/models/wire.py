@@ -46,7 +46,7 @@ from ..tools import Tool
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 LONGEST_ASKED = 86_400.0  # seconds; a longer delay counts as a day
-# Servers that require thoughts with every reply that has calls, also with those of other models.
+# Servers that require thoughts with every reply that has calls, even if another model wrote it.
 # Sources: https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
 # https://github.com/BerriAI/litellm/issues/27439 (DeepSeek V4 behind OpenRouter),
 # https://github.com/continuedev/continue/issues/11600 (Kimi),
@@ -415,7 +415,7 @@ def wire_name(name: str) -> str:
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
     """The id of a call, or nine characters of its hash if the id doesn't match `allowed`.
 
-    Such an id comes from another server, and this one would reject it. Mistral wants nine.
+    Such an id comes from another server, and this one would reject it. Mistral accepts only nine.
     """
     if re.fullmatch(allowed, call_id):
         return call_id

@@ -13,7 +13,7 @@ Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, 
 A server gets HOME, PATH and the like, and otherwise only the environment variables that you
 configure. It has 60 seconds to start (`start_timeout`) and 5 to stop; its child processes are
 killed with it. Once a server has ended, has forgotten the session (over HTTP) or was closed, its
-tools return an error: leave the block and enter it again to connect again. A server may say that a
+tools return an error. To reconnect, leave the block and enter it again. A server may say that a
 tool is `read_only`: that counts only if you configure `trust_hints`.
 
 If a server wants a login, pass an `httpx2.Auth` as `auth`, such as the package's
