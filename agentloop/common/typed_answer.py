@@ -54,18 +54,21 @@ class TypedAnswer:
         Raises ToolError if the text is neither, or doesn't have the type.
         """
         fenced = re.search("```(?:json)?\\n(.*)```", text, re.DOTALL)
-        text = (fenced[1] if fenced else text).strip()
+        text = text.strip()
+        json_text = fenced[1].strip() if fenced else text
         problems = list[ToolError]()
         readings = list[object]()
         try:
-            readings.append(from_json(text or "null"))
+            readings.append(from_json(json_text or "null"))
         except ValueError as error:
             problems.append(ToolError(f"invalid JSON: {error}"))
         if [*self.tool.parameters["properties"]] == ["result"]:  # the type isn't a model
-            whole = readings if text.startswith("{") else []
+            whole = readings if json_text.startswith("{") else []
             readings = [*whole, *({"result": value} for value in [*readings, text])]
         for arguments in readings:
             try:
+                if arguments is None:  # a call may leave out its arguments, but this is no call
+                    raise ToolError("the answer must be a JSON object, not null")
                 return self.tool.validate(to_json(arguments).decode())["result"]
             except ToolError as problem:
                 problems.append(problem)

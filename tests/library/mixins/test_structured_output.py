@@ -75,6 +75,7 @@ class TestStructuredOutput(test_loop.TestLoop):
             (dict[str, int], '{"a": 1}', {"a": 1}),
             (int, "3", 3),
             (str, "Oslo", "Oslo"),
+            (str, "Run this:\n```\nls\n```\nThen wait.", "Run this:\n```\nls\n```\nThen wait."),
             (date, "2026-05-17", date(2026, 5, 17)),
             (Literal["yes", "no"], "yes", "yes"),
         ],
@@ -95,7 +96,7 @@ class TestStructuredOutput(test_loop.TestLoop):
         assert result.value == Answer(city="Oslo")
         assert "JSON" in shown(llm.requests[1])[-1]
 
-    @pytest.mark.parametrize("wrong", ['{"x": "many"}', "[1]", "none"])
+    @pytest.mark.parametrize("wrong", ['{"x": "many"}', "[1]", "none", "null", ""])
     async def test_an_invalid_answer_is_no_model_of_defaults(self, wrong):
         class Sum(BaseModel):
             x: int = 0
