@@ -493,14 +493,15 @@ def result_of(reply: AssistantMessage) -> Result:
 
 def done_result(messages: Sequence[Message], done_names: Collection[str]) -> Result | None:
     """The Result of a run that was killed after its last turn; None if no done tool ended it."""
+    ended: Result | None = None
     for message in reversed(messages):
         if isinstance(message, AssistantMessage | UserMessage):
             break
         if isinstance(message, SystemMessage) or message.is_error:
             continue
         if message.tool_name in done_names:
-            return Result(message.text, stop_reason="done")
-    return None
+            ended = Result(message.text, stop_reason="done")  # the first of several ends a run
+    return ended
 
 
 def check_prompt(prompt: Prompt, conversation: Conversation) -> None:

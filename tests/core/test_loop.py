@@ -446,13 +446,14 @@ class TestLoop:
             calls = tuple(ToolCall(str(at), name) for at, (name, _) in enumerate(answers))
             record_all(agent, [RunStart(), UserMessage("x"), AssistantMessage(tool_calls=calls)])
             for made, (_, options) in zip(calls, answers, strict=True):
-                record_all(agent, [ToolStart(made.id), made.answer("essay", **options)])
+                record_all(agent, [ToolStart(made.id), made.answer(f"essay {made.id}", **options)])
             result = await agent.run()
             return result.text, result.stop_reason, len(llm.requests)
 
         done, failed = ("hand_in", {}), ("hand_in", {"is_error": True})
-        assert await killed_after(done) == ("essay", "done", 0)
-        assert await killed_after(done, ("add", {})) == ("essay", "done", 0)
+        assert await killed_after(done) == ("essay 0", "done", 0)
+        assert await killed_after(done, ("add", {})) == ("essay 0", "done", 0)
+        assert await killed_after(failed, done, done) == ("essay 1", "done", 0), "the first of two"
         assert await killed_after(failed) == ("What else?", "completed", 1)
         assert await killed_after(("add", {})) == ("What else?", "completed", 1)
 
