@@ -68,9 +68,11 @@ OPAQUE = (
     "extra_content",
 )
 OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemini behind LiteLLM
-# Mistral's models, wherever they run: call ids have nine letters or digits, and a reply must
-# come between results and a prompt. Sources: https://github.com/anomalyco/opencode/issues/1680,
-# https://github.com/NousResearch/hermes-agent/issues/20154
+# Mistral's models, wherever they run: call ids have nine letters or digits, a reply must
+# come between results and a prompt, and instructions must come first. Sources:
+# https://github.com/anomalyco/opencode/issues/1680,
+# https://github.com/NousResearch/hermes-agent/issues/20154,
+# https://github.com/swarmauri/swarmauri-sdk/issues/162
 MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
 BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
 

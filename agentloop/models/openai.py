@@ -19,9 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..common.model_info import CacheRules
-from ..messages import JSON, AssistantMessage, Message, ToolChoice
+from ..messages import JSON, AssistantMessage, Message, SystemMessage, ToolChoice
 from ..tools import Tool
 from .completions import (
+    MISTRAL,
     OpenAIChunks,
     read_openai_reply,
     write_openai_messages,
@@ -173,7 +174,10 @@ class ChatOpenAI(HTTPModel):
         key = f"{self.api} {owner}"
         write = partial(self._api.write, owner=owner)
         if self.api == "chat":
-            write = partial(write, server=f"{self.base_url} {self.model}")
+            server = f"{self.base_url} {self.model}"
+            write = partial(write, server=server)
+            if re.search(MISTRAL, server):  # it takes instructions only at the start
+                messages = sorted(messages, key=lambda each: not isinstance(each, SystemMessage))
         if deferred:
 
             def load(name: str) -> JSON | None:

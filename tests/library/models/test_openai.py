@@ -11,7 +11,7 @@ from agentloop.common.records import dump_record, load_record
 from agentloop.common.typed_answer import done_tool
 from agentloop.errors import BadResponse
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
-from agentloop.messages import AssistantMessage, ToolCall, ToolMessage, Usage
+from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, Usage
 from agentloop.models.completions import strict_schema, write_openai_messages
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import drop_none
@@ -91,6 +91,25 @@ def test_a_reply_comes_between_results_and_a_prompt_for_mistral(llm):
     assert roles(*HI, CALLED, RESULT, *HI, *HI) == [*turn, "assistant", "user", "user"]
     attached = replace(RESULT, content=[PNG])
     assert roles(*HI, CALLED, attached) == [*turn, "assistant", "user"]
+
+
+@pytest.mark.parametrize("llm", MISTRALS, ids=repr)
+def test_mistral_gets_new_instructions_with_the_system_prompt(llm):
+    # "Unexpected role 'system' after role 'assistant'"
+    # Source: https://github.com/swarmauri/swarmauri-sdk/issues/162
+    system, added = SystemMessage("Be brief."), SystemMessage("Answer in French.")
+    history = [system, *HI, CALLED, RESULT, added, AssistantMessage("Noon."), added, *HI]
+    wire = body_of(llm, history, TOOLS)["messages"]
+    assert [message["content"] for message in wire[:3]] == [
+        each.text for each in (system, added, added)
+    ]
+    assert [message["role"] for message in wire[3:]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
 
 
 @pytest.mark.parametrize("llm", MISTRALS, ids=repr)
