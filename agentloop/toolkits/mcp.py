@@ -233,7 +233,7 @@ class MCPServer:
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
     end: Exception | None = None  # why the newest connection ended
-    refusal: int = 0  # the HTTP status of the newest POST request if it's an error
+    refusal: int = 0  # the HTTP status of the newest POST request, or 0 if it succeeded
     stderr: Any  # a temporary file; its type differs on Windows
 
     def __init__(

@@ -127,7 +127,7 @@ def local_models() -> list[tuple[LocalModel, str]]:
 def remember_model(model: LocalModel) -> None:
     """Save the model that the user has chosen, in a file of its own.
 
-    If it's torn, `remembered_model` ignores it, and the user chooses again.
+    If a crash cuts the file off, `remembered_model` ignores it, and the user chooses again.
     """
     file = config_folder() / REMEMBERED
     file.parent.mkdir(parents=True, exist_ok=True)

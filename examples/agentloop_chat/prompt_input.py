@@ -160,7 +160,7 @@ def image_at(path: Path) -> Part | None:
 
 
 def image_type(file: Path) -> str | None:
-    """The type of an image. Names are often wrong, and a provider refuses a wrong type."""
+    """The type of an image, read from the file: its name may be wrong, and providers check."""
     with suppress(OSError), file.open("rb") as stream:
         start = stream.read(12)
         return next((kind for kind, pattern in IMAGES.items() if re.match(pattern, start)), None)

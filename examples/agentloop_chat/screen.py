@@ -531,7 +531,8 @@ class Screen(RenderedChat):
     def put_back(self, text: str) -> None:
         """Move a message back into the prompt, or into the history if the prompt has a draft.
 
-        A dumb terminal would print its last character, so it goes into the history there.
+        On a dumb terminal, it always goes into the history, because the prompt would print its last
+        character.
         """
         draft = self.buffer.document
         if draft.text or is_dumb_terminal():
