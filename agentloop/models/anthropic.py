@@ -186,12 +186,13 @@ def _write_assistant(message: AssistantMessage, address: str) -> list[JSON]:
     ]
     blocks = kept_blocks(message, "content", "anthropic", "tool_use", calls, _anthropic_text, owner)
     blocks = blocks or write_content(message.content, _write_part) + calls
+    is_cut_off = message.stop_reason in ("length", "context_overflow")
+    blocks = [block for block in blocks if _is_sendable(block, is_cut_off)]
     has_thinking = any("thinking" in block["type"] for block in blocks)
     if calls and not has_thinking and needs_thoughts(address):
         thinking = message.thinking or " "
         blocks.insert(0, {"type": "thinking", "thinking": thinking, "signature": ""})
-    is_cut_off = message.stop_reason in ("length", "context_overflow")
-    return [block for block in blocks if _is_sendable(block, is_cut_off)]
+    return blocks
 
 
 def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:

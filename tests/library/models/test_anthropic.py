@@ -278,6 +278,8 @@ def test_thinking_goes_back_only_to_its_server_also_without_a_signature(signatur
     reply = load_record(dump_record(KIMI.read({"content": blocks, "stop_reason": "tool_use"})))
     assert sent_blocks(KIMI, reply) == blocks
     assert sent_blocks(LLM, reply) == blocks[1:]
+    cut_off = KIMI.read({"content": blocks, "stop_reason": "max_tokens"})
+    assert sent_blocks(KIMI, cut_off)[0]["thinking"] == "hm", "the call needs it"
 
 
 def test_calls_of_other_models_are_sent_to_deepseek_with_thinking():
