@@ -578,6 +578,7 @@ class ChatAnthropic(HTTPModel):
         blocks = write_content(system, _write_part)
         binds = self._binds_thinking
         address = str(self.base_url)
+        bind = partial(drop_unbound_thinking, loadable=loadable, address=address)
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -589,9 +590,7 @@ class ChatAnthropic(HTTPModel):
                 partial(write_anthropic_messages, loadable=loadable, address=address),
                 closed_by_reply=True,
                 prefix=extend_prefix("", [encode([blocks, declared])]) if binds else "",
-                bind=partial(drop_unbound_thinking, loadable=loadable, address=address)
-                if binds
-                else None,
+                bind=bind if binds else None,
             ),
             "temperature": self.temperature,
             "thinking": self._thinking(messages),
@@ -632,11 +631,8 @@ class ChatAnthropic(HTTPModel):
                 f"{self!r}: this model has no thinking budgets and can't be kept from thinking: "
                 'set effort="low" or another effort instead of thinking'
             )
-        if (
-            thinking
-            and thinking["type"] == "enabled"
-            and not _may_think(messages, str(self.base_url))
-        ):
+        has_budget = thinking and thinking["type"] == "enabled"
+        if has_budget and not _may_think(messages, str(self.base_url)):
             return None
         return thinking
 
