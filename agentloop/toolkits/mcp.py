@@ -48,7 +48,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from pydantic import Field, TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ..arguments import type_of
 from ..common.processes import kill_group
@@ -533,11 +533,13 @@ def read_message(line: bytes) -> Any:
 
     if b'"jsonrpc"' not in line:
         return None
+    text = line.decode(errors="replace")
     try:
-        data = json.loads(line.decode(errors="replace"))
-        # a server that cuts off a text may leave half an emoji, which pydantic refuses
-        text = clean_text(json.dumps(data, ensure_ascii=False))
-        return jsonrpc_message_adapter.validate_json(text)
+        try:
+            data = from_json(text)
+        except ValueError:  # half an emoji, where a server has cut off a text?
+            data = from_json(clean_text(json.dumps(json.loads(text), ensure_ascii=False)))
+        return jsonrpc_message_adapter.validate_python(data)
     except (ValueError, RecursionError) as error:
         logger.warning("skipped an unreadable line of an MCP server: %s", describe_error(error))
         return None
