@@ -20,9 +20,9 @@ from typing import Annotated
 
 from ..depends import Depends, current_agent
 from ..loop import Loop
-from ..messages import AssistantMessage, Message, ToolMessage
+from ..messages import AssistantMessage, Message
 from ..tools import tool
-from ..transcript import Conversation, Record, Records, is_from_user
+from ..transcript import Conversation, Records, is_from_user
 
 PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # complete lines, up to 1,000 characters
 # a Chinese or Japanese character, or consecutive letters and digits of another script
@@ -39,7 +39,7 @@ async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> 
     Args:
     words: keywords of the content or of the call: names, numbers, a path, the tool's name.
     """
-    return search(agent.log, await agent.context(), words)
+    return search(agent.log, agent.messages, words)
 
 
 def search(log: Records, in_view: Sequence[Message], question: str) -> str:
@@ -48,7 +48,7 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
     The order of words and their case don't matter; rare words weigh more. Before the passages of a
     message comes its beginning. If nothing matches, you get the beginnings of the last 20 texts.
 
-    in_view: the messages that are sent to the model.
+    in_view: the messages that the model sees: `agent.messages`.
     """
     texts = hidden_texts(log, in_view)
     passages = [(text[:TITLE_SIZE], passage) for text in texts for passage in PASSAGE.findall(text)]
@@ -79,11 +79,10 @@ def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
     Prompts that a gate refused are left out.
     """
     conversation = Conversation(log).catch_up()
-    # a mixin may show a message in another form, as ToolSearch does, but with the same content
-    seen = {identity(message) for message in in_view}
+    omitted = {*conversation.withheld, *map(id, in_view)}
     texts = list[str]()
     for record in log:
-        if id(record) in conversation.withheld or identity(record) in seen:
+        if id(record) in omitted:
             continue
         if is_from_user(record):
             texts.append(f"user: {record.text}")
@@ -91,17 +90,10 @@ def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
             texts.append(f"assistant: {record.text}")
     for state in conversation.states.values():
         is_listed = not state.call.parent_id and state.call.name != recall.name
-        if is_listed and state.result and identity(state.result) not in seen:
+        if is_listed and state.result and id(state.result) not in omitted:
             arguments = "\n".join(map(str, (state.call.parsed or {}).values()))
             texts.append(f"{state.call.name}: {arguments}\n{state.result.text}")
     return texts
-
-
-def identity(record: Record | Message) -> object:
-    """What a message in the log and the same message in a request have in common."""
-    if isinstance(record, ToolMessage):
-        return record.tool_call_id, id(record.content)
-    return id(record.content) if isinstance(record, AssistantMessage) else id(record)
 
 
 def words_in(text: str) -> set[str]:

@@ -19,7 +19,7 @@ from agentloop.events import StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.limits import Limits
 from agentloop.models.scripted import ScriptedModel, call
-from agentloop.toolkits.recall import search as recall
+from agentloop.toolkits.recall import recall
 from agentloop.toolkits.search import ToolSearch, bm25
 from agentloop.tools import Tool
 from tests.core import test_loop
@@ -231,10 +231,10 @@ class TestToolSearch(test_loop.TestLoop):
         assert await agent.compact()
 
     async def test_a_result_of_a_found_tool_that_is_in_view_is_not_recalled(self):
-        llm = ScriptedModel(through(CREATE), "Done.")
-        agent = Searcher(llm=llm, tools=[here])
+        llm = ScriptedModel(through(CREATE), call("recall", words=f"{CREATE} ran"), "Done.")
+        agent = Searcher(llm=llm, tools=[here, recall])
         await agent.query("x")
-        assert CREATE not in recall(agent.log, await agent.context(), f"{CREATE} ran")
+        assert CREATE not in agent.messages[-2].text
 
     async def test_a_found_tool_that_is_always_allowed_stays_so_after_a_summary(self):
         class Judged(Approval, Searcher): ...
