@@ -27,7 +27,8 @@ Google, Gemini 3 (ai.google.dev/gemini-api/docs/caching): the longest prefix of 
 """
 
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -53,17 +54,24 @@ class Prefix(NamedTuple):
     size: int
 
 
-class Body(NamedTuple):
+@dataclass
+class Body:
     """A request as blocks of JSON.
 
-    prefixes: the beginnings of the request, one for each block.
     marks: the blocks at which an entry may end.
     kinds: "call", "result" or "" of each block.
     """
 
-    prefixes: list[Prefix]
+    blocks: list[bytes]
     marks: list[int]
     kinds: list[str]
+
+    @cached_property
+    def prefixes(self) -> list[Prefix]:
+        """The beginnings of the request, one for each block."""
+        names = accumulate(self.blocks, lambda so_far, block: hash((so_far, block)), initial=0)
+        next(names)
+        return [*map(Prefix, names, accumulate(map(tokens, self.blocks)))]
 
 
 class Entries:
@@ -160,13 +168,7 @@ def body_of(model: Any, request: Request) -> Body:
         marks = [at for at, block in enumerate(blocks) if "cache_control" in block]
     for block in blocks:
         block.pop("cache_control", None)
-    return Body(prefixes_of([to_json(block) for block in blocks]), marks, kinds)
-
-
-def prefixes_of(blocks: list[bytes]) -> list[Prefix]:
-    names = accumulate(blocks, lambda so_far, block: hash((so_far, block)), initial=0)
-    next(names)
-    return [*map(Prefix, names, accumulate(map(tokens, blocks)))]
+    return Body([to_json(block) for block in blocks], marks, kinds)
 
 
 def kind_of(block: dict[str, Any]) -> str:

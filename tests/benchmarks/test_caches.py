@@ -1,5 +1,6 @@
 """The cost functions of the providers' caches."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -33,7 +34,7 @@ def test_anthropic_searches_20_positions_and_consecutive_results_count_as_one():
     found = 1.25 * 2_000 + 0.1 * 2_000 + 1.25 * 200
     assert cost(anthropic, first, near) == pytest.approx(found)
     assert cost(anthropic, first, far) == pytest.approx(1.25 * 4_210)
-    parallel = far._replace(kinds=["", *["call"] * 10, *["result"] * 11])
+    parallel = replace(far, kinds=["", *["call"] * 10, *["result"] * 11])
     assert cost(anthropic, first, parallel) == pytest.approx(found + 1.25 * 10)
 
 
@@ -59,7 +60,7 @@ def test_openai_matches_only_at_the_ends_of_messages():
 def test_openai_searches_20_earlier_messages():
     first = body(2_000, marks=[0])
     near, far = (body(2_000, *[10] * n, marks=[*range(1, n + 1)]) for n in (20, 21))
-    near = near._replace(marks=[0, *near.marks])
+    near = replace(near, marks=[0, *near.marks])
     assert cost(openai, first, near) == pytest.approx(1.25 * 2_200 + 0.1 * 2_000)
     assert cost(openai, first, far) == pytest.approx(1.25 * 4_210)
 
