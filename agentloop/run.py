@@ -36,7 +36,6 @@ from .transcript import (
     RunEnd,
     RunStart,
     calls_to_resume,
-    can_continue,
     check_prompt,
     done_result,
     last_but_instructions,
@@ -176,7 +175,7 @@ class Run:
             if state in ended:
                 await self.close(state)
         last = last_but_instructions(agent.messages)
-        if isinstance(last, AssistantMessage) and not can_continue([last]):
+        if isinstance(last, AssistantMessage) and last.stop_reason != "pause":
             return done or result_of(last)
         if self.follows_kill and not done:
             return done_result(agent.messages, [tool.name for tool in tools if tool.ends_run])

@@ -507,9 +507,8 @@ def done_result(messages: Sequence[Message], done_names: Collection[str]) -> Res
 def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
     """Raise ValueError for an empty prompt, or if there's no prompt and nothing to continue."""
     if prompt is None:
-        messages = conversation.messages
         early = conversation.stop_reason in ("", "error", "cancelled")  # "": it was killed
-        if not can_continue(messages) and not (messages and early):
+        if not can_continue(conversation) and not (conversation.messages and early):
             raise ValueError(
                 "there's nothing to continue, because no message waits for the model's reply: "
                 "give run() a prompt, such as 'Continue.'"
@@ -518,11 +517,13 @@ def check_prompt(prompt: Prompt, conversation: Conversation) -> None:
         raise ValueError("the prompt is empty: write the task")
 
 
-def can_continue(messages: Sequence[Message]) -> bool:
+def can_continue(conversation: Conversation) -> bool:
     """Whether the last message waits for a reply, or is one in which the model paused."""
-    last = last_but_instructions(messages)
+    last = last_but_instructions(conversation.messages)
     if isinstance(last, AssistantMessage):
         return last.stop_reason == "pause"
+    if isinstance(last, ToolMessage) and conversation.stop_reason == "done":
+        return False
     return last is not None
 
 

@@ -64,7 +64,7 @@ class Decides(Loop):
         self.refuse_if_busy()
         state = self.state_to_decide(call_id)
         decide_call(self, state, verdict, note, arguments, by)
-        if not can_continue(self.messages):  # the call was deferred, and the model has answered
+        if not can_continue(self.conversation):  # the call was deferred, and the model has answered
             self.add_note(DECIDED)
 
     def answer(self, call_id: str, content: object) -> None:

@@ -295,7 +295,7 @@ class Approval(Gate):
 
     def _announce_decision(self) -> None:
         """Add a note about a decision, if `run()` would otherwise have nothing to continue."""
-        if self._deferrals(decided=True) and not can_continue(self.messages):
+        if self._deferrals(decided=True) and not can_continue(self.conversation):
             self.add_note(DECIDED)
 
     async def _settle_deferred(self, state: CallState) -> None:

@@ -153,7 +153,7 @@ async def start_or_continue(child: Loop, prompt: str) -> Result:
     """Run a sub-agent. If the same call has run it before, its log has the records of that."""
     if not child.messages:
         return await child.run(prompt)
-    if can_continue(child.messages):
+    if can_continue(child.conversation):
         return await child.run()
     end = child.log[-1]
     if isinstance(end, RunEnd):

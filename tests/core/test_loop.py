@@ -426,6 +426,16 @@ class TestLoop:
         with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
 
+    async def test_a_run_that_a_done_tool_ended_leaves_nothing_to_continue(self):
+        @tool("Hand in", ends_run=True)
+        def hand_in(work: str) -> str:
+            return work
+
+        agent, _ = self.make(call("hand_in", work="essay"), tools=[hand_in])
+        assert (await agent.run("x")).stop_reason == "done"
+        with pytest.raises(ValueError, match="nothing to continue"):
+            await agent.run()
+
     async def test_the_answer_of_a_run_that_was_killed_before_its_end_is_returned(self):
         agent, llm = self.make()
         for record in (RunStart(), UserMessage("Capital of France?"), AssistantMessage("Paris.")):

@@ -629,6 +629,17 @@ async def test_a_deferred_call_survives_later_prompts_and_its_outcome_is_a_note(
     assert "ran a" in llm.requests[-1].messages[-1].text
 
 
+async def test_a_decision_after_a_run_that_a_done_tool_ended_is_something_to_continue():
+    script = bash("a"), call("done", message="It waits."), call("done", message="It has run.")
+    agent, ran = acting(*script, kind=Asking, defer_approval=True, require_done_tool=True)
+    assert (await agent.run("go")).stop_reason == "done"
+    with pytest.raises(ValueError, match="nothing to continue"):
+        await agent.run()
+    agent.decide(agent.deferred[0].id, "allow")
+    assert (await agent.run()).text == "It has run."
+    assert ran == ["a"]
+
+
 async def test_a_decision_that_a_kill_followed_is_something_to_continue():
     agent, ran = acting(bash("a"), "It waits.", kind=Asking, defer_approval=True)
     await agent.run("go")
