@@ -95,10 +95,3 @@ def test_the_index_lists_every_page_and_links_have_existing_targets():
     for page in [*PAGES, FOLDER / "README.md"]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert (FOLDER / target).exists(), f"{page.name}: {target}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_short(page):
-    lines = page.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 160
-    assert max(map(len, lines)) <= 130
