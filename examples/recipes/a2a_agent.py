@@ -35,7 +35,7 @@ class Executor(AgentExecutor):
         task = TaskUpdater(event_queue, task_id, str(context.context_id))
         agent = self.open.pop(task_id, None) or self.template.fork()
         if context.current_task and not agent.pending:
-            raise UnsupportedOperationError("another message has answered")
+            raise UnsupportedOperationError("the question has been answered already")
         if context.message and not context.current_task:
             await event_queue.enqueue_event(helpers.new_task_from_user_message(context.message))
         prompt = None if agent.pending else text

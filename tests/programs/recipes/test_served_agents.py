@@ -1,6 +1,7 @@
 """Agents as an MCP server and as an A2A agent, with the clients of the packages mcp and a2a-sdk."""
 
 import asyncio
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -88,8 +89,9 @@ async def test_an_answer_that_is_sent_again_runs_nothing_again():
 # ---- A2A
 
 
-@pytest.mark.parametrize(("text", "word"), ANSWERS[:2])
-async def test_an_a2a_client_finds_an_agent_sends_a_task_and_answers_its_question(text, word):
+@pytest.fixture
+async def a2a():
+    """The recipe, a client of it, and `say`, which returns the events that answer a message."""
     pytest.importorskip("a2a")
     pytest.importorskip("starlette")
     from a2a import helpers, types
@@ -98,79 +100,59 @@ async def test_an_a2a_client_finds_an_agent_sends_a_task_and_answers_its_questio
     recipe = load("a2a_agent")
     http = httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app))
     client = await create_client(recipe.URL, ClientConfig(httpx_client=http))
-    states, texts, task_id = [], [], ""
-    for said in "Pay the bill of 5.", text:
-        message = helpers.new_text_message(said, task_id=task_id, role=types.Role.ROLE_USER)
-        async for event in client.send_message(types.SendMessageRequest(message=message)):
-            task_id = task_id or event.task.id
-            texts.append(helpers.get_stream_response_text(event))
-            if event.HasField("status_update"):
-                states.append(types.TaskState.Name(event.status_update.status.state))
-    assert states == ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"]
-    assert 'pay({"amount":5})?' in texts
-    assert any(word in each for each in texts)
-    task = await client.get_task(types.GetTaskRequest(id=task_id))
-    assert word in helpers.get_artifact_text(task.artifacts[0])
-
-
-async def test_two_a2a_clients_answer_a_question_once():
-    pytest.importorskip("a2a")
-    pytest.importorskip("starlette")
-    from a2a import helpers, types
-    from a2a.client import ClientConfig, create_client
-    from a2a.utils.errors import UnsupportedOperationError
-
-    recipe = load("a2a_agent")
-    http = httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app))
-    client = await create_client(recipe.URL, ClientConfig(httpx_client=http))
-    llm = ScriptedModel(call("pay", amount=5), last, "a second run")
-    recipe.handler.agent_executor.template = recipe.clerk.fork(llm=llm)
 
     async def say(text, task_id=""):
         message = helpers.new_text_message(text, task_id=task_id, role=types.Role.ROLE_USER)
         request = types.SendMessageRequest(message=message)
         return [event async for event in client.send_message(request)]
 
-    task_id = (await say("Pay the bill of 5."))[0].task.id
-    answers = await asyncio.gather(*(say("yes", task_id) for _ in "12"), return_exceptions=True)
+    return SimpleNamespace(recipe=recipe, client=client, say=say, helpers=helpers, types=types)
+
+
+def states(events, types):
+    updates = [event.status_update for event in events if event.HasField("status_update")]
+    return [types.TaskState.Name(update.status.state) for update in updates]
+
+
+@pytest.mark.parametrize(("text", "word"), ANSWERS[:2])
+async def test_an_a2a_client_finds_an_agent_sends_a_task_and_answers_its_question(a2a, text, word):
+    asked = await a2a.say("Pay the bill of 5.")
+    task_id = asked[0].task.id
+    answered = await a2a.say(text, task_id)
+    assert states(asked, a2a.types) == ["TASK_STATE_INPUT_REQUIRED"]
+    assert states(answered, a2a.types) == ["TASK_STATE_COMPLETED"]
+    texts = [a2a.helpers.get_stream_response_text(event) for event in asked + answered]
+    assert 'pay({"amount":5})?' in texts
+    assert any(word in each for each in texts)
+    task = await a2a.client.get_task(a2a.types.GetTaskRequest(id=task_id))
+    assert word in a2a.helpers.get_artifact_text(task.artifacts[0])
+
+
+async def test_two_a2a_clients_answer_a_question_once(a2a):
+    from a2a.utils.errors import UnsupportedOperationError
+
+    llm = ScriptedModel(call("pay", amount=5), last, "a second run")
+    a2a.recipe.handler.agent_executor.template = a2a.recipe.clerk.fork(llm=llm)
+    task_id = (await a2a.say("Pay the bill of 5."))[0].task.id
+    answers = await asyncio.gather(*(a2a.say("yes", task_id) for _ in "12"), return_exceptions=True)
     assert any(isinstance(answer, UnsupportedOperationError) for answer in answers)
     assert len(llm.requests) == 2
-    task = await client.get_task(types.GetTaskRequest(id=task_id))
-    assert helpers.get_artifact_text(task.artifacts[0]) == "paid 5"
-    assert task.status.state == types.TaskState.TASK_STATE_COMPLETED
+    task = await a2a.client.get_task(a2a.types.GetTaskRequest(id=task_id))
+    assert a2a.helpers.get_artifact_text(task.artifacts[0]) == "paid 5"
+    assert task.status.state == a2a.types.TaskState.TASK_STATE_COMPLETED
 
 
-async def test_an_a2a_client_reads_no_text_of_a_model_error():
-    pytest.importorskip("a2a")
-    pytest.importorskip("starlette")
-    from a2a import helpers, types
-    from a2a.client import ClientConfig, create_client
-
-    recipe = load("a2a_agent")
-    http = httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app))
-    client = await create_client(recipe.URL, ClientConfig(httpx_client=http))
+async def test_an_a2a_client_reads_no_text_of_a_model_error(a2a):
     llm = ScriptedModel(ModelError("http://internal.example refused"))
-    recipe.handler.agent_executor.template = recipe.clerk.fork(llm=llm)
-    message = helpers.new_text_message("Pay the bill of 5.", role=types.Role.ROLE_USER)
-    request = types.SendMessageRequest(message=message)
-    events = [event async for event in client.send_message(request)]
-    assert events[-1].status_update.status.state == types.TaskState.TASK_STATE_FAILED
+    a2a.recipe.handler.agent_executor.template = a2a.recipe.clerk.fork(llm=llm)
+    events = await a2a.say("Pay the bill of 5.")
+    assert states(events, a2a.types)[-1] == "TASK_STATE_FAILED"
     assert "ModelError" in f"{events}"
     assert "internal.example" not in f"{events}"
 
 
-async def test_an_a2a_client_cancels_a_task_that_awaits_its_answer():
-    pytest.importorskip("a2a")
-    pytest.importorskip("starlette")
-    from a2a import helpers, types
-    from a2a.client import ClientConfig, create_client
-
-    recipe = load("a2a_agent")
-    http = httpx.AsyncClient(transport=httpx.ASGITransport(recipe.app))
-    client = await create_client(recipe.URL, ClientConfig(httpx_client=http))
-    message = helpers.new_text_message("Pay the bill of 5.", role=types.Role.ROLE_USER)
-    request = types.SendMessageRequest(message=message)
-    events = [event async for event in client.send_message(request)]
-    task = await client.cancel_task(types.CancelTaskRequest(id=events[0].task.id))
-    assert task.status.state == types.TaskState.TASK_STATE_CANCELED
-    assert not recipe.handler.agent_executor.open
+async def test_an_a2a_client_cancels_a_task_that_awaits_its_answer(a2a):
+    [first, *_] = await a2a.say("Pay the bill of 5.")
+    task = await a2a.client.cancel_task(a2a.types.CancelTaskRequest(id=first.task.id))
+    assert task.status.state == a2a.types.TaskState.TASK_STATE_CANCELED
+    assert not a2a.recipe.handler.agent_executor.open
