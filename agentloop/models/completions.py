@@ -64,7 +64,10 @@ GROWING = {"content", "refusal", *THOUGHTS}  # texts that are streamed in pieces
 # Fields that are sent back only to their server. The last three have signatures of OpenRouter, of
 # Claude behind LiteLLM, and of Gemini.
 OPAQUE = (
-    *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
+    "reasoning_content",
+    "reasoning",
+    "reasoning_details",
+    "thinking_blocks",
     "extra_content",
 )
 OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemini behind LiteLLM
