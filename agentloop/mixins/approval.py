@@ -341,7 +341,7 @@ class Approval(Gate):
         if self.approval_callback:
             for state in asking:
                 for inner in undecided(state):
-                    if inner is state and is_approved(self, inner.call):
+                    if is_approved(self, inner.call):
                         raise RuntimeError(
                             f"{inner.call.name} asks for approval again, after it was approved: "
                             "check Depends(is_approved) before you raise NeedsApproval"

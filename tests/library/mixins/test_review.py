@@ -260,16 +260,28 @@ async def test_a_deferred_call_that_has_no_result_yet_is_not_pending():
     assert bank.paid == {(500, "anna"): 1}
 
 
-async def test_a_tool_that_asks_although_it_was_allowed_is_an_error_instead_of_an_endless_loop():
+@DEPTHS
+async def test_a_tool_that_asks_although_it_was_allowed_is_an_error_instead_of_an_endless_loop(
+    depth,
+):
+    asked = []
+
+    def approve(call, why):
+        asked.append(call)
+        return len(asked) < 5
+
     @tool
-    def pay() -> str:
+    def pay(amount: int) -> str:
         """Pay."""
         raise NeedsApproval("always")
 
-    agent = Asking(llm=replaying(call("pay"), last), tools=[pay], approval_mode="auto")
-    agent.approval_callback = lambda call, why: True
+    bank = Bank(depth)
+    bank.tool = pay
+    cls = Agent if depth else Asking
+    agent = bank.agent(cls=cls, above=Asking, approval_mode="auto", approval_callback=approve)
     with pytest.raises(RuntimeError, match="is_approved"):
         await agent.run("go")
+    assert len(asked) == 1
 
 
 async def test_a_nested_call_that_asks_is_edited_and_returns_its_plain_result():
