@@ -23,6 +23,7 @@ sub-agents' own rules come first, and the strictest verdict applies.
 
 import inspect
 import re
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
@@ -33,7 +34,7 @@ from pydantic import BaseModel, PositiveFloat
 from pydantic_core import to_jsonable_python
 
 from ..common.decides import DECIDED
-from ..common.gate import Gate, Judgment, Verdict
+from ..common.gate import FAILED, Gate, Judgment, Verdict
 from ..common.nested import InnerResult
 from ..common.review import (
     Ask,
@@ -71,7 +72,7 @@ from ..transcript import (
     placeholder_result,
     record_of,
 )
-from ..waiting import call_function, logger, wait_for
+from ..waiting import call_function, logger, wait_for, was_cancelled
 
 # What "*" may match in an "allow" rule: no shell metacharacters, which could start a second
 # command, and no ".." in a path
@@ -409,19 +410,23 @@ class Approval(Gate):
         return decided(judgment, decision)
 
     async def _ask_reviewer(self, call: ToolCall, reason: str) -> Decision:
-        """Ask the callback. An answer that comes after the timeout has no effect."""
+        """Ask the callback. If it fails or takes too long, the call is denied."""
         assert self.approval_callback
-        work = call_function(self.approval_callback, call, reason)
         try:
+            work = call_function(self.approval_callback, call, reason)
             answer = await wait_for(work, self.approval_timeout, grace=0)
-        except TypeError as error:
-            error.add_note("call.arguments is the model's JSON text; call.parsed is a dict")
-            raise
-        if answer is True:
-            answer = Review("allow")
-        elif not isinstance(answer, Review):
-            answer = Review("deny", answer if isinstance(answer, str) else "")
-        return decision_of(call, *answer, by="callback", limit=self.max_result_chars)
+            if answer is True:
+                answer = Review("allow")
+            elif not isinstance(answer, Review):
+                answer = Review("deny", answer if isinstance(answer, str) else "")
+            return decision_of(call, *answer, by="callback", limit=self.max_result_chars)
+        except (Exception, CancelledError) as error:
+            if isinstance(error, Stop) or was_cancelled(error):
+                raise
+            if isinstance(error, TypeError):
+                error.add_note("call.arguments is the model's JSON text; call.parsed is a dict")
+            logger.exception("approval_callback failed; the call %s is denied", call.id)
+            return Decision(call.id, False, FAILED, by="callback")
 
 
 def check_callback(callback: Callable[..., object] | None) -> None:

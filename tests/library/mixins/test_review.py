@@ -1,5 +1,6 @@
 """The verbs of review: allow, edit, deny and respond, for an agent's calls and its sub-agents'."""
 
+import asyncio
 from collections import Counter
 from typing import Annotated
 
@@ -29,7 +30,7 @@ from agentloop.messages import ImagePart, TextPart
 from agentloop.mixins.approval import Approval, Deferred, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
-from tests.helpers import record_all
+from tests.helpers import raises, record_all
 
 
 class Asking(Approval, Agent): ...
@@ -282,6 +283,41 @@ async def test_a_tool_that_asks_although_it_was_allowed_is_an_error_instead_of_a
     with pytest.raises(RuntimeError, match="is_approved"):
         await agent.run("go")
     assert len(asked) == 1
+
+
+async def hang(call, why):
+    await asyncio.Event().wait()
+
+
+async def cancel_itself(call, why):
+    raise asyncio.CancelledError
+
+
+@DEPTHS
+@ASKS
+@pytest.mark.parametrize(
+    "callback",
+    [raises, hang, cancel_itself, lambda *_: Review("maybe"), lambda *_: Review("deny", 5)],
+)
+async def test_a_callback_that_fails_denies_the_call_and_the_run_goes_on(
+    callback, depth, asks_itself
+):
+    bank = Bank(depth, asks_itself=asks_itself)
+    mode = "auto" if asks_itself else "ask"
+    rules = [Rule("allow", "clerk")]
+    agent = bank.agent(
+        cls=Agent if depth else Asking,
+        above=Asking,
+        approval_mode=mode,
+        approval_rules=rules,
+        approval_callback=callback,
+        approval_timeout=0.05,
+    )
+    result = await agent.run("go")
+    assert result.stop_reason == "completed"
+    assert "approval check failed" in result.text
+    assert agent.pending == ()
+    assert bank.paid == {}
 
 
 async def test_a_nested_call_that_asks_is_edited_and_returns_its_plain_result():
