@@ -65,8 +65,8 @@ def answer(agent: Agent, resume: Sequence[Mapping[str, Any]]) -> None:
     Raises ValueError for an id that isn't pending, and for invalid arguments. The page may then
     send all its answers again: those that had an effect aren't repeated.
     """
-    pending = {waiting.id: waiting for waiting in agent.pending}
     for entry in resume:
+        pending = {waiting.id: waiting for waiting in agent.pending}
         waiting = pending.get(entry["interruptId"])
         state = agent.conversation.states.get(entry["interruptId"])
         payload = entry.get("payload") if entry["status"] == "resolved" else None

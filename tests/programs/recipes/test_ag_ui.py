@@ -111,6 +111,18 @@ async def test_a_page_sends_its_answers_again_after_one_was_refused():
     assert "pending" in again["message"]
 
 
+async def test_a_page_that_answers_twice_in_one_request_decides_once():
+    recipe = load("ag_ui_stream")
+    llm = ScriptedModel(call("pay", amount=500), recipe.last)
+    agent = recipe.Clerk(llm=llm, tools=[recipe.pay])
+    [waiting] = (await agent.run("Pay.")).pending
+    entry = {"interruptId": waiting.id, "status": "resolved", "payload": {"verdict": "allow"}}
+    lines = [line async for line in recipe.ag_ui_stream(agent, None, resume=[entry, entry])]
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    [result] = [each["content"] for each in events if each["type"] == "TOOL_CALL_RESULT"]
+    assert result == "paid 500"
+
+
 def bundled(modules):
     """Return the page's script with the client, as one file for a browser."""
     if not shutil.which("esbuild"):
