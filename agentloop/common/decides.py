@@ -62,8 +62,9 @@ class Decides(Loop):
         from .review import decide_call  # optional
 
         self.refuse_if_busy()
-        state = self.state_to_decide(call_id)
-        decide_call(self, state, verdict, note, arguments, by)
+        with self.log.lock:  # another thread may decide at the same time
+            state = self.state_to_decide(call_id)
+            decide_call(self, state, verdict, note, arguments, by)
         if not can_continue(self.conversation):  # the call was deferred, and the model has answered
             self.add_note(DECIDED)
 

@@ -1,7 +1,10 @@
 """The verbs of review: allow, edit, deny and respond, for an agent's calls and its sub-agents'."""
 
 import asyncio
+import time
 from collections import Counter
+from contextlib import suppress
+from threading import Barrier, BrokenBarrierError
 from typing import Annotated
 
 import pytest
@@ -317,6 +320,35 @@ async def test_a_callback_that_fails_denies_the_call_and_the_run_goes_on(
     assert result.stop_reason == "completed"
     assert "approval check failed" in result.text
     assert agent.pending == ()
+    assert bank.paid == {}
+
+
+async def test_a_call_that_one_thread_denies_is_not_allowed_by_another_meanwhile():
+    both = Barrier(2)
+
+    class Meeting(Asking):
+        def state_to_decide(self, call_id):
+            state = super().state_to_decide(call_id)
+            with suppress(BrokenBarrierError):
+                both.wait(0.2)
+            return state
+
+        def record(self, record):
+            if isinstance(record, Decision) and record.allowed:
+                time.sleep(0.05)
+            super().record(record)
+
+    bank = Bank()
+    agent = bank.agent(cls=Meeting)
+    [waiting] = (await agent.run("go")).pending
+
+    def allow():
+        with suppress(ValueError):
+            agent.decide(waiting.id, "allow")
+
+    denying = asyncio.to_thread(agent.decide, waiting.id, "deny")
+    await asyncio.gather(denying, asyncio.to_thread(allow))
+    await agent.run()
     assert bank.paid == {}
 
 
