@@ -322,14 +322,14 @@ class Approval(Gate):
             try:
                 return await super().call_tools(calls)
             except Stop as stop:
-                if stop.reason != "needs_approval":
-                    raise
                 states = [self.conversation.state_of(call) for call in calls]
                 asking = [state for state in states if undecided(state)]
-                if not asking or any(map(awaits_start, asking)):
+                is_ending = self.active_run and self.active_run.stopping
+                if not asking or is_ending or any(map(awaits_start, asking)):
                     raise
                 await self._settle_asking(asking, stop)
-                states = [self.conversation.state_of(state.call) for state in asking]
+                # another call that waits, for an answer for example, ends the run again
+                states = [self.conversation.state_of(state.call) for state in states]
                 calls = [state.call for state in states if state.result is None]
                 if not calls:
                     return None

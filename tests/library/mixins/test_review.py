@@ -17,6 +17,7 @@ from agentloop import (
     Review,
     ScriptedModel,
     Session,
+    Stop,
     ToolCallEvent,
     ToolError,
     ToolMessage,
@@ -32,6 +33,7 @@ from agentloop.events import SubAgentEvent
 from agentloop.messages import ImagePart, TextPart
 from agentloop.mixins.approval import Approval, Deferred, Rule
 from agentloop.models.scripted import call
+from agentloop.toolkits.ask import ask_user
 from agentloop.toolkits.subagent import as_tool
 from tests.helpers import raises, record_all
 
@@ -286,6 +288,56 @@ async def test_a_tool_that_asks_although_it_was_allowed_is_an_error_instead_of_a
     with pytest.raises(RuntimeError, match="is_approved"):
         await agent.run("go")
     assert len(asked) == 1
+
+
+SETTLED = [{"approval_callback": lambda call, why: True}, {"defer_approval": True}]
+
+
+@DEPTHS
+@pytest.mark.parametrize("settings", SETTLED)
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_question_ends_the_run_though_another_call_of_the_turn_is_settled(
+    depth, settings, is_first
+):
+    bank = Bank(depth, asks_itself=True)
+    calls = [call("clerk", prompt="Pay.") if depth else call("pay", amount=500)]
+    calls.insert(0 if is_first else 1, call("ask_user", question="Which account?"))
+    agent = bank.agent(cls=None if depth else Asking, above=Asking, **settings)
+    agent.approval_mode = "auto"
+    agent.tools = [*agent.tools, ask_user]
+    agent.llm = replaying(calls, last, last)
+    result = await agent.run("go")
+    assert result.stop_reason == "needs_answer"
+    [waiting] = result.pending
+    assert len(agent.llm.requests) == 1
+    agent.answer(waiting.id, "The second one.")
+    for deferred in agent.deferred:
+        agent.decide(deferred.id, "allow")
+    await agent.run()
+    assert bank.paid == {(500, "anna"): 1}
+    assert "The second one." in [message.text for message in agent.llm.requests[-1].messages]
+
+
+@pytest.mark.parametrize("settings", SETTLED)
+async def test_a_tool_that_ends_the_run_ends_it_though_another_call_of_the_turn_asks(settings):
+    @tool
+    def leave() -> str:
+        """Leave."""
+        raise Stop("left")
+
+    bank = Bank(asks_itself=True)
+    calls = [call("pay", amount=500), call("leave")]
+    agent = bank.agent(cls=Asking, llm=replaying(calls, last, last), **settings)
+    agent.approval_mode = "auto"
+    agent.tools = [*agent.tools, leave]
+    result = await agent.run("go")
+    assert len(agent.llm.requests) == 1
+    assert [waiting.name for waiting in result.pending] == ["pay"]
+    await agent.run()
+    for deferred in agent.deferred:
+        agent.decide(deferred.id, "allow")
+        await agent.run()
+    assert bank.paid == {(500, "anna"): 1}
 
 
 async def hang(call, why):
