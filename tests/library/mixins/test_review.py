@@ -32,6 +32,7 @@ from agentloop.depends import current_agent
 from agentloop.events import SubAgentEvent
 from agentloop.messages import ImagePart, TextPart
 from agentloop.mixins.approval import Approval, Deferred, Rule
+from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import ask_user
 from agentloop.toolkits.subagent import as_tool
@@ -338,6 +339,28 @@ async def test_a_tool_that_ends_the_run_ends_it_though_another_call_of_the_turn_
         agent.decide(deferred.id, "allow")
         await agent.run()
     assert bank.paid == {(500, "anna"): 1}
+
+
+@pytest.mark.parametrize("bases", [(Hooks, Approval), (Approval, Hooks)])
+async def test_hooks_after_a_tool_run_once_for_each_call_though_one_has_asked(bases):
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    fired = []
+    hook = Hook("PostToolUse", lambda data: fired.append(data["tool_name"]))
+    bank = Bank(asks_itself=True)
+    agent = bank.agent(
+        cls=type("Hooked", (*bases, Agent), {}),
+        llm=replaying([call("look"), call("pay", amount=500)], last),
+        hooks=[hook],
+        approval_mode="auto",
+        approval_callback=lambda call, why: True,
+    )
+    agent.tools = [*agent.tools, look]
+    await agent.run("go")
+    assert fired == ["look", "pay"]
 
 
 async def hang(call, why):
