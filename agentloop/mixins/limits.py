@@ -188,7 +188,7 @@ class RunUsage(Fold):
         self._start = time.monotonic() + start - time.time()  # monotonic: the clock may change
         self._tokens = self._requests = self._calls = 0
         self._cost: float | None = 0.0
-        self._calls_before = dict[str, int]()  # by the id of a nested call
+        self._calls_before = dict[str, int]()  # by call id
         self._failures = Counter[str]()  # consecutive failures, by tool name
 
     @property
@@ -213,7 +213,9 @@ class RunUsage(Fold):
             else:
                 del self._failures[result.tool_name]  # a Counter returns 0 for missing names
         elif isinstance(record, AssistantMessage):
-            self._calls += len(counted_calls(record.tool_calls, self._exempt))
+            for call in counted_calls(record.tool_calls, self._exempt):
+                self._calls_before[call.id] = self._calls
+                self._calls += 1
         elif isinstance(record, InnerCall):
             self._calls_before[record.call_id] = self._calls
             self._calls += record.name not in self._exempt
@@ -223,7 +225,7 @@ class RunUsage(Fold):
             self._add(record)
 
     def calls_before(self, calls: Sequence[ToolCall]) -> int:
-        """How many calls there were before the newest turn, or before a nested call."""
+        """How many calls there were before these; fewer than none if an earlier run made them."""
         return self._calls_before.get(calls[0].id, self._calls - len(calls))
 
     def _add(self, request: RequestRecord) -> None:

@@ -13,6 +13,7 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Depends,
+    Limits,
     NeedsApproval,
     Review,
     ScriptedModel,
@@ -361,6 +362,20 @@ async def test_hooks_after_a_tool_run_once_for_each_call_though_one_has_asked(ba
     agent.tools = [*agent.tools, look]
     await agent.run("go")
     assert fired == ["look", "pay"]
+
+
+@pytest.mark.parametrize("bases", [(Limits, Approval), (Approval, Limits)])
+async def test_a_call_that_was_approved_keeps_its_place_before_the_limit(bases):
+    bank = Bank(asks_itself=True)
+    agent = bank.agent(
+        cls=type("Limited", (*bases, Agent), {}),
+        llm=replaying([call("pay", amount=500), call("pay", amount=1)], last),
+        max_tool_calls=1,
+        approval_mode="auto",
+        approval_callback=lambda call, why: True,
+    )
+    await agent.run("go")
+    assert bank.paid == {(500, "anna"): 1}
 
 
 async def hang(call, why):
