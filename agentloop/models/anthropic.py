@@ -184,7 +184,7 @@ def _write_assistant(message: AssistantMessage, address: str) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    blocks = kept_blocks(message, "content", "anthropic", "tool_use", calls, _anthropic_text, owner)
+    blocks = kept_blocks(message, "content", "anthropic", owner, "tool_use", calls, _anthropic_text)
     blocks = blocks or write_content(message.content, _write_part) + calls
     is_cut_off = message.stop_reason in ("length", "context_overflow")
     blocks = [block for block in blocks if _is_sendable(block, is_cut_off)]

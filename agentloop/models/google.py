@@ -9,6 +9,7 @@ Source: https://ai.google.dev/api/generate-content
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -42,6 +43,7 @@ from .wire import (
     in_turns,
     kept_blocks,
     merge,
+    owner_id,
     plain_text,
     read_citations,
     read_counts,
@@ -124,13 +126,13 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
     return [{"functionResponse": response}, *media]
 
 
-def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
-    """The parts that the API sent, or new ones if the message has changed."""
+def _write_google_assistant(message: AssistantMessage, owner: str) -> list[JSON]:
+    """The parts that the server sent, or new ones if the message has changed."""
     own: list[JSON] = [
         {"functionCall": {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}}
         for call in message.tool_calls
     ]
-    parts = kept_blocks(message, "parts", "google", "functionCall", own, _google_text)
+    parts = kept_blocks(message, "parts", "google", owner, "functionCall", own, _google_text)
     parts = parts or write_content(message.content, _write_google_part) + own
     for part in parts:
         if "functionCall" in part:  # only the first of parallel calls requires a signature
@@ -139,12 +141,16 @@ def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
     return parts
 
 
-def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
+def write_google_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
     """Write messages, except the system prompt, for Gemini.
+
+    `owner` identifies the server: the Gemini API and Vertex AI reject each other's signatures.
+    Source: https://github.com/BerriAI/litellm/issues/32140
 
     Raises BadRequest for a part that the API doesn't support.
     """
-    turns = in_turns(messages, _write_google_assistant, _write_google_result, _write_google_part)
+    write_reply = partial(_write_google_assistant, owner=owner)
+    turns = in_turns(messages, write_reply, _write_google_result, _write_google_part)
     contents = list[JSON]()
     for role, parts in turns:
         # results come before images and files: False sorts before True
@@ -325,6 +331,10 @@ class ChatGoogle(HTTPModel):
     def output_limit(self) -> int | None:
         return self.max_output_tokens
 
+    @property
+    def _owner(self) -> str:
+        return owner_id(f"google {self.base_url}")
+
     def headers(self) -> dict[str, str]:
         if not self.api_key:
             return {}
@@ -357,8 +367,9 @@ class ChatGoogle(HTTPModel):
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
         messages = from_user([each for each in messages if not isinstance(each, SystemMessage)])
+        write = partial(write_google_messages, owner=self._owner)
         body: JSON = {
-            "contents": encode_exchanges(messages, "google", write_google_messages),
+            "contents": encode_exchanges(messages, self._owner, write),
             "generationConfig": self._config() or None,
             "tools": all_tools or None,
             "toolConfig": drop_none(tool_config) or None,
@@ -396,7 +407,7 @@ class ChatGoogle(HTTPModel):
         details = {"finishReason": finish, **feedback} if stop == "refused" else {}
         # for most replies, the message says it all
         is_plain = all(part.keys() <= {"text", "thought", "functionCall"} for part in parts)
-        raw = {"provider": "google", "parts": parts} | details
+        raw = {"provider": "google", "owner": self._owner, "parts": parts} | details
         text = _google_text(parts)
         return AssistantMessage(
             content=text,

@@ -96,7 +96,7 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    kept = kept_blocks(message, "output", "responses", "function_call", calls, _items_text, owner)
+    kept = kept_blocks(message, "output", "responses", owner, "function_call", calls, _items_text)
     if kept:
         return kept
     if message.content:

@@ -326,10 +326,10 @@ def kept_blocks(
     message: AssistantMessage,
     field: str,
     provider: str,
+    owner: str,
     mark: str,
     calls: Sequence[JSON],
     text_of: Callable[[Sequence[JSON]], str],
-    owner: str | None = None,
 ) -> list[JSON]:
     """The blocks that the provider sent, with the message's calls in place of the original calls.
 

@@ -27,7 +27,7 @@ from tests.doubles.wires import GOOGLE
 from .helpers import CALLED, HI, TOOLS, agent_of, ask, body_of, conversation, sent_body, serving
 
 model = GOOGLE.model
-read = ChatGoogle("m", api_key="k").read
+read = ChatGoogle("m", api_key="k", base_url="http://x").read
 OK = {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
 
 
@@ -165,7 +165,7 @@ def test_unknown_parts_and_fields_are_preserved():
 def test_a_refusal_without_content_has_the_reason_in_raw():
     reply = read({"candidates": [{"finishReason": "SAFETY"}]})
     assert (reply.text, reply.stop_reason) == ("", "refused")
-    assert reply.raw == {"provider": "google", "parts": [], "finishReason": "SAFETY"}
+    assert reply.raw["finishReason"] == "SAFETY"
     assert len(contents(reply)) == 1
 
 
@@ -277,6 +277,18 @@ async def test_the_double_requires_its_thought_signatures():
             with pytest.raises(BadRequest, match=words):
                 await ask(llm, messages=[*HI, replace(reply, raw=raw), result], tools=TOOLS)
         assert server.replies == ["never"]
+
+
+async def test_signatures_are_sent_only_to_their_server():
+    # "Corrupted thought signature": the Gemini API and Vertex AI reject each other's
+    # Source: https://github.com/BerriAI/litellm/issues/32140
+    async with GoogleDouble([calls(("time", {}))]) as one, GoogleDouble(["noon"]) as other:
+        reply = with_unique_ids(await ask(model(one), tools=TOOLS), set())
+        saved = load_record(dump_record(reply))
+        turn = [*HI, saved, ToolMessage(reply.tool_calls[0].id, "time", "1")]
+        assert (await ask(model(other), messages=turn, tools=TOOLS)).text == "noon"
+    sent = other.requests[0]["contents"][1]["parts"]
+    assert [part["thoughtSignature"] for part in sent] == [UNSIGNED]
 
 
 async def test_vertex_has_another_address_and_omits_the_tool_config_for_mixed_tools():
