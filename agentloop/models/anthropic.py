@@ -56,7 +56,7 @@ from .wire import (
     grow,
     in_turns,
     kept_blocks,
-    needs_thoughts,
+    needed_thoughts,
     owner_id,
     parse_json,
     plain_text,
@@ -188,10 +188,9 @@ def _write_assistant(message: AssistantMessage, address: str) -> list[JSON]:
     blocks = blocks or write_content(message.content, _write_part) + calls
     is_cut_off = message.stop_reason in ("length", "context_overflow")
     blocks = [block for block in blocks if _is_sendable(block, is_cut_off)]
-    has_thinking = any("thinking" in block["type"] for block in blocks)
-    if calls and not has_thinking and needs_thoughts(address):
-        thinking = message.thinking or " "
-        blocks.insert(0, {"type": "thinking", "thinking": thinking, "signature": ""})
+    thoughts = needed_thoughts(message, address)
+    if calls and thoughts and not any("thinking" in block["type"] for block in blocks):
+        blocks.insert(0, {"type": "thinking", "thinking": thoughts, "signature": ""})
     return blocks
 
 
@@ -250,7 +249,9 @@ def write_anthropic_messages(
     """Write messages for the Messages API.
 
     `loadable` names the deferred tools of the request. `address` is the server's: thinking is
-    sent back only to its server, because others reject its signature.
+    sent back only to its server, because others reject its signature. Anthropic says that its own
+    API, Bedrock and Google Cloud accept each other's, but people report that they don't:
+    https://github.com/openclaw/openclaw/issues/110079
 
     Raises BadRequest for a part that the API doesn't support.
     """

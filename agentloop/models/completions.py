@@ -34,7 +34,7 @@ from .wire import (
     drop_none,
     first_text,
     grow,
-    needs_thoughts,
+    needed_thoughts,
     parse_json,
     plain_text,
     read_citations,
@@ -209,8 +209,9 @@ def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> J
     is_own = raw.get("owner") == owner
     if is_own:  # required by DeepSeek's thinking models, even if empty
         written |= {name: raw[name] for name in OPAQUE if name in raw}
-    if needs_thoughts(server) and not written.get("reasoning_content"):
-        written["reasoning_content"] = message.thinking or " "  # some models reject ""
+    thoughts = needed_thoughts(message, server)
+    if thoughts and not written.get("reasoning_content"):
+        written["reasoning_content"] = thoughts
     calls = list[JSON]()
     for call in message.tool_calls:
         function = {"name": wire_name(call.name), "arguments": wire_arguments(call)}

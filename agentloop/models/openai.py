@@ -172,12 +172,10 @@ class ChatOpenAI(HTTPModel):
             answer = {"name": "answer"} | write_openai_schema("schema", self.output_schema, True)
         owner = self._owner
         key = f"{self.api} {owner}"
-        write = partial(self._api.write, owner=owner)
-        if self.api == "chat":
-            server = f"{self.base_url} {self.model}"
-            write = partial(write, server=server)
-            if re.search(MISTRAL, server):  # it takes instructions only at the start
-                messages = sorted(messages, key=lambda each: not isinstance(each, SystemMessage))
+        server = f"{self.base_url} {self.model}"
+        write = partial(self._api.write, owner=owner, server=server)
+        if self.api == "chat" and re.search(MISTRAL, server):  # instructions come first
+            messages = sorted(messages, key=lambda each: not isinstance(each, SystemMessage))
         if deferred:
 
             def load(name: str) -> JSON | None:

@@ -34,6 +34,7 @@ from .wire import (
     check_types,
     first_text,
     kept_blocks,
+    needed_thoughts,
     plain_text,
     read_citations,
     stop_reason,
@@ -85,9 +86,9 @@ def _write_input(part: Part) -> JSON:
     return chat
 
 
-def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
+def _write_reply(message: AssistantMessage, owner: str, server: str) -> list[JSON]:
     """The items that the owner sent, or new ones for the text and the calls."""
-    calls: list[JSON] = [
+    items: list[JSON] = [
         {
             "type": "function_call",
             "call_id": wire_id(call.id),
@@ -96,22 +97,29 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    kept = kept_blocks(message, "output", "responses", owner, "function_call", calls, _items_text)
+    kept = kept_blocks(message, "output", "responses", owner, "function_call", items, _items_text)
     if kept:
         return kept
     if message.content:
-        calls.insert(0, {"type": "message", "role": "assistant", "content": message.content})
-    return calls
+        items.insert(0, {"type": "message", "role": "assistant", "content": message.content})
+    thoughts = needed_thoughts(message, server)
+    if thoughts and items:
+        parts = [{"type": "reasoning_text", "text": thoughts}]
+        items.insert(0, {"type": "reasoning", "summary": [], "content": parts})
+    return items
 
 
 def write_items(
     messages: Sequence[Message],
     owner: str,
+    server: str = "",
     load: Callable[[str], JSON | None] = lambda name: None,
 ) -> list[JSON]:
     """Write messages as items.
 
     owner: identifies the server and the model: items in `raw` are sent back only to their owner.
+        No server documents what it does with the items of another.
+    server: the address and the model, because some servers require reasoning with every reply.
     load: declares a deferred tool of the request. The tools that a turn has found follow its
         results, because nothing may come between results.
     """
@@ -122,7 +130,7 @@ def write_items(
             items += _additional_tools(found)
             found.clear()
         if isinstance(message, AssistantMessage):
-            items += _write_reply(message, owner)
+            items += _write_reply(message, owner, server)
             continue
         content: str | list[JSON] = message.text
         parts = message.content
@@ -238,6 +246,9 @@ def _check_status(status: str) -> None:
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
     """Turn a reply into a message. Raises one of PARSE_ERRORS if the reply is invalid."""
     items = as_dicts(data["output"])
+    for item in items:
+        if item.get("type") == "reasoning" and not item.get("content"):
+            item.pop("content", None)  # xAI sends null, but rejects it
     status = data["status"]
     _check_status(status)
     check_types(items)

@@ -46,14 +46,18 @@ from ..tools import Tool
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 LONGEST_ASKED = 86_400.0  # seconds; a longer delay counts as a day
-# Servers that require thoughts with every reply that has calls, even if another model wrote it.
+# Servers, and models behind gateways, that require thoughts with every reply that has calls, even
+# if another model wrote it. A name alone doesn't say it: Groq serves Kimi and refuses thoughts.
 # Sources: https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
+# https://github.com/rikkahub/rikkahub/issues/1629 (DeepSeek's Responses),
 # https://github.com/BerriAI/litellm/issues/27439 (DeepSeek V4 behind OpenRouter),
 # https://github.com/continuedev/continue/issues/11600 (Kimi),
+# https://github.com/anomalyco/opencode/issues/29690 (Kimi behind OpenRouter),
+# https://github.com/spacedriveapp/spacebot/issues/549 (Kimi behind OpenCode Go),
 # https://platform.xiaomimimo.com/docs/zh-CN/usage-guide/passing-back-reasoning_content
 NEEDS_THOUGHTS = (
     r"//[^/]*(deepseek\.com|moonshot\.(ai|cn)|kimi\.com|xiaomimimo\.com)|"
-    r"//openrouter\.ai\S* ~?deepseek/"
+    r"//(openrouter|opencode)\.ai\S* \S*(deepseek|kimi|mimo)"
 )
 
 # ---- external JSON, whose values may have any type
@@ -317,9 +321,14 @@ def owner_id(address: str) -> str:
     return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
-def needs_thoughts(server: str) -> bool:
-    """Whether a server, given by its address and the model, requires thoughts with every call."""
-    return bool(re.search(NEEDS_THOUGHTS, server))
+def needed_thoughts(message: AssistantMessage, server: str) -> str:
+    """The thoughts that a server requires with a reply; "" if it requires none.
+
+    server: its address and the model.
+    """
+    if not re.search(NEEDS_THOUGHTS, server):
+        return ""
+    return message.thinking or "(not recorded)"  # some models reject ""
 
 
 def kept_blocks(

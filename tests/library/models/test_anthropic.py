@@ -286,7 +286,7 @@ def test_calls_of_other_models_are_sent_to_deepseek_with_thinking():
     # "The `content[].thinking` in the thinking mode must be passed back to the API."
     # Source: https://github.com/QwenLM/qwen-code/pull/3788
     deepseek = ChatAnthropic("deepseek-v4-pro", base_url="https://api.deepseek.com/anthropic")
-    for thinking, sent in ("hm", "hm"), (None, " "):
+    for thinking, sent in ("hm", "hm"), (None, "(not recorded)"):
         first, call = sent_blocks(deepseek, replace(CALLED, thinking=thinking))
         assert first == {"type": "thinking", "thinking": sent, "signature": ""}
         assert call["type"] == "tool_use"

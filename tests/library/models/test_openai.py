@@ -134,6 +134,8 @@ def test_mistral_gets_ids_of_nine_letters_or_digits_for_the_calls_of_other_serve
         ("deepseek-v4-pro", "https://api.deepseek.com"),
         ("deepseek/deepseek-v4-pro", "https://openrouter.ai/api/v1"),
         ("kimi-k2.5", "https://api.moonshot.ai/v1"),
+        ("moonshotai/kimi-k2.6", "https://openrouter.ai/api/v1"),
+        ("kimi-k2.6", "https://opencode.ai/zen/go/v1"),
         ("mimo-v2.5", "https://token-plan-sgp.xiaomimimo.com/v1"),
     ],
 )
@@ -141,11 +143,18 @@ def test_replies_of_other_models_are_sent_to_deepseek_kimi_and_mimo_with_thought
     # "The `reasoning_content` in the thinking mode must be passed back to the API."
     # Source: https://github.com/Astro-Han/pawwork/issues/250 (after a switch of the model)
     llm = ChatOpenAI(model, base_url=address, api_key="k")
-    for thinking, sent in ("hm", "hm"), (None, " "):
+    for thinking, sent in ("hm", "hm"), (None, "(not recorded)"):
         assert sent_message(llm, replace(CALLED, thinking=thinking))["reasoning_content"] == sent
     empty = {"content": "a", "reasoning_content": ""}  # DeepSeek V4 Pro sends it, and rejects it
     own = llm.read({"choices": [{"message": empty}]})
-    assert sent_message(llm, own)["reasoning_content"] == " "
+    assert sent_message(llm, own)["reasoning_content"] == "(not recorded)"
+
+
+def test_groq_gets_no_thoughts_although_it_serves_kimi():
+    # "property 'reasoning_content' is unsupported"
+    groq = "https://api.groq.com/openai/v1"
+    llm = ChatOpenAI("moonshotai/kimi-k2-instruct", base_url=groq, api_key="k")
+    assert "reasoning_content" not in sent_message(llm, replace(CALLED, thinking="hm"))
 
 
 def test_content_is_null_for_replies_with_only_calls_and_empty_replies_are_omitted():

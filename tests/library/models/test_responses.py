@@ -2,13 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from agentloop.common.records import dump_record, load_record
 from agentloop.errors import BadRequest, BadResponse, Overloaded, RateLimited, ServerError
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
-from agentloop.messages import ToolCall, ToolMessage
+from agentloop.messages import AssistantMessage, ToolCall, ToolMessage
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.responses import ResponsesEvents, read_responses, write_items
 from tests.doubles.fault_server import answer, chunk, stream, stream_head
@@ -17,7 +18,18 @@ from tests.doubles.responses_double import ResponsesDouble, event
 from tests.doubles.wires import RESPONSES
 from tests.doubles.wires import TOOLS as REAL_TOOLS
 
-from .helpers import HI, TOOLS, agent_of, ask, conversation, sent_body, serving
+from .helpers import (
+    CALLED,
+    HI,
+    RESULT,
+    TOOLS,
+    agent_of,
+    ask,
+    body_of,
+    conversation,
+    sent_body,
+    serving,
+)
 
 THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAAAB=="}
 CALL = {"id": "fc_1", "type": "function_call", "status": "completed"}
@@ -258,6 +270,39 @@ def test_unencrypted_reasoning_is_saved():
     message = reply(item, text("a"))
     assert message.thinking == "hm"
     assert write(message)[0] == item
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        # "The `reasoning_text` in the thinking mode must be passed back to the API."
+        # Source: https://github.com/rikkahub/rikkahub/issues/1629
+        ("deepseek-flash", "https://api.deepseek.com"),
+        # https://mimo.mi.com/static/docs/api/chat/responses.md asks for the reasoning as well
+        ("mimo-v2.5-pro", "https://api.xiaomimimo.com/v1"),
+    ],
+)
+def test_replies_of_other_models_are_sent_to_deepseek_and_mimo_with_reasoning_first(name, address):
+    llm = ChatOpenAI(name, base_url=address, api_key="k", api="responses")
+    called = replace(CALLED, content="so", thinking="hm")
+    done = AssistantMessage("done")  # an empty text is refused, too
+    items = body_of(llm, [*HI, called, RESULT, done, *HI])["input"]
+    kinds = [item["type"] for item in items]
+    asked, answered = ["message", "reasoning", "message"], ["reasoning", "message", "message"]
+    assert kinds == [*asked, "function_call", "function_call_output", *answered]
+    parts = [item["content"] for item in items if item["type"] == "reasoning"]
+    thoughts = [(part["type"], part["text"]) for [part] in parts]
+    assert thoughts == [("reasoning_text", "hm"), ("reasoning_text", "(not recorded)")]
+    other = ChatOpenAI("grok-5", base_url="https://api.x.ai/v1", api_key="k", api="responses")
+    kinds = [item["type"] for item in body_of(other, [*HI, called, RESULT])["input"]]
+    assert kinds == ["message", "message", "function_call", "function_call_output"]
+
+
+def test_null_instead_of_reasoning_is_not_sent_back():
+    # xAI sends "content": null, and answers it with status 422
+    # Source: https://github.com/Wei-Shaw/sub2api/issues/4237
+    thought = THOUGHT | {"content": None}
+    assert write(reply(thought, text("It is."))) == [THOUGHT, text("It is.")]
 
 
 def test_a_truncated_reply_is_sent_back_without_its_items():
