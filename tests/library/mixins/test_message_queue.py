@@ -1,13 +1,17 @@
 """MessageQueue: a sent message reaches the model exactly once, in this run or the next."""
 
 import asyncio
+import random
 import re
 import threading
+import time
+from contextlib import suppress
 
 import pytest
 
 from agentloop import (
     Agent,
+    AgentBusy,
     CompactionConfig,
     HiddenUserMessageEvent,
     ScriptedModel,
@@ -15,9 +19,9 @@ from agentloop import (
     tool,
 )
 from agentloop.messages import AssistantMessage, UserMessage
-from agentloop.mixins.message_queue import MessageQueue, Unread, every
+from agentloop.mixins.message_queue import MessageQueue, Sent, Unread, every
 from agentloop.models.scripted import call
-from agentloop.transcript import RunStart
+from agentloop.transcript import Reset, RunStart
 from tests.core import test_loop
 from tests.core.test_loop import add, shown
 from tests.helpers import record_all
@@ -110,6 +114,50 @@ class TestMessageQueue(test_loop.TestLoop):
         texts = [m.text for m in llm.requests[-1].messages if isinstance(m, UserMessage)]
         assert sorted(texts) == sorted(["x", "end", *(text for own in sent for text in own)])
         assert all([text for text in texts if text in own] == own for own in sent)
+
+    def test_a_sent_message_is_only_lost_if_the_history_is_cleared_after_it(self):
+        order = []  # what was sent, requested and cleared, in the order of the log's lock
+
+        class Recorded(Steered):
+            def record(self, record):
+                with self.log.lock:
+                    super().record(record)
+                    order.append(record)
+
+        def reply(messages, tools):
+            order.append([message.text for message in messages])
+            return random.choice([call("add", a=1, b=1), "ok"])
+
+        def send(sender):
+            for n in range(200):
+                agent.send(f"{sender}.{n}")
+
+        def clear():
+            while any(sender.is_alive() for sender in senders):
+                with suppress(AgentBusy):
+                    agent.clear_history()
+                time.sleep(0.002)
+
+        agent = Recorded(llm=ScriptedModel(reply), tools=[add])
+        senders = [threading.Thread(target=send, args=[n]) for n in range(6)]
+        clearing = threading.Thread(target=clear)
+        for thread in (*senders, clearing):
+            thread.start()
+        while clearing.is_alive():
+            agent.run_sync("x")
+        agent.run_sync("end")
+        waiting = set()
+        arrived = set()
+        for entry in order:
+            if isinstance(entry, Sent):
+                waiting.add(entry.message.text)
+            elif isinstance(entry, list):
+                arrived |= waiting & {*entry}
+                waiting -= arrived
+            elif isinstance(entry, Reset):
+                waiting.clear()
+        assert arrived
+        assert not waiting
 
     async def test_a_reminder_is_sent_every_n_turns(self):
         script, both = [call("add", a=1, b=1)] * 5, [every(2, "remember"), every(3, "three")]
