@@ -31,7 +31,6 @@ class Histories(Loop):
         session's disk is full. The log then has either the old history or all the messages, which
         will be saved later.
         """
-        self.refuse_if_busy()
         for message in messages:
             if not isinstance(cast(object, message), Message):
                 raise TypeError(
@@ -41,7 +40,8 @@ class Histories(Loop):
         history = Conversation(messages).catch_up()
         for state in history.open_calls:
             ToolStart(state.call.id).apply(history)
-        with self.log.lock:  # a message that another thread sends meanwhile comes after these
+        with self.log.lock:  # what another thread sends or runs meanwhile comes after these
+            self.refuse_if_busy()
             self.record(Reset())
             unsaved: OSError | None = None
             for message in history.messages:

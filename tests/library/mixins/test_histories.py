@@ -5,6 +5,7 @@ from threading import Thread
 import pytest
 
 from agentloop import (
+    AgentBusy,
     AssistantMessage,
     MessageQueue,
     ScriptedModel,
@@ -53,6 +54,29 @@ class TestHistories(TestLoop):
         agent.load_history([UserMessage("a"), AssistantMessage("b")])
         sender.join()
         assert [message.text for message in agent.messages] == ["a", "b", "sent"]
+
+    async def test_a_run_that_starts_meanwhile_keeps_its_history(self):
+        refused = []
+
+        def load():
+            try:
+                agent.clear_history()
+            except AgentBusy as error:
+                refused.append(error)
+
+        def reply(messages, tools):
+            agent.log.lock.release()
+            thread.join()
+            return "ok"
+
+        agent, _ = self.make(reply)
+        thread = Thread(target=load)
+        agent.log.lock.acquire()  # so `load` has begun, and the run comes first
+        thread.start()
+        thread.join(0.05)
+        await agent.query("x")
+        assert refused
+        assert [message.text for message in agent.messages] == ["x", "ok"]
 
     @pytest.mark.parametrize("junk", ["hi", 7])
     async def test_load_history_rejects_values_that_are_not_messages(self, junk):
