@@ -47,8 +47,8 @@ class MeasuresRequests(Loop):
 
     async def apply_summary(self, summary: Summary, request: Request) -> Request:
         """Record a summary, and make a request of what the model now sees, instead of `request`."""
-        before = self.request_tokens(request)
         self.add(summary)
+        before = self.request_tokens(request)
         request = replace(request, messages=await self.context())
         self.emit(CompactionEvent(summary.content, before, self.request_tokens(request)))
         return request

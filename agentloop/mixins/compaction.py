@@ -35,7 +35,7 @@ from ..errors import ContextWindowExceeded
 from ..messages import AssistantMessage, Message, Stop, ToolMessage, UserMessage
 from ..model import ChatModel, Request
 from ..settings import Settings
-from ..transcript import SideRequest, is_complete
+from ..transcript import Conversation, SideRequest, is_complete
 from ..waiting import logger
 
 SUMMARY_PROMPT = (
@@ -97,14 +97,14 @@ class Compaction(MeasuresRequests):
             return await super().call_model(request)
         if self.summary_is_due:
             self.summary_is_due = False
-            request = await self._compacted(request) or request
+            request = await self._compacted(self.conversation, request) or request
         llm = request.model or self.llm
         if self.compaction is None or compact_threshold(llm):
             return await super().call_model(request)
         size = self.request_tokens(request)
         threshold = threshold_of(self.compaction, llm, size)
         if size >= threshold:
-            request = await self._compacted(request, threshold) or request
+            request = await self._compacted(self.conversation, request, threshold) or request
         return await self._send(request)
 
     async def _send(self, request: Request) -> AssistantMessage:
@@ -131,19 +131,24 @@ class Compaction(MeasuresRequests):
         if self.running:
             self.summary_is_due = True
             return False
+        history = self.conversation  # another thread may clear it from here on
         tools = self.turn_tools()  # first, because messages may depend on them
-        return await self._compacted(Request(await self.context(), tools)) is not None
+        request = Request(await self.context(), tools)
+        return await self._compacted(history, request) is not None
 
-    async def _compacted(self, request: Request, threshold: float = 0) -> Request | None:
+    async def _compacted(
+        self, history: Conversation, request: Request, threshold: float = 0
+    ) -> Request | None:
         """Summarize all but the newest turns. None if that frees too little, or fails."""
         config = self.compaction or CompactionConfig()
         least = LEAST_FREED * threshold / self.token_rate
         most = min(MOST_KEPT, threshold / 4 or MOST_KEPT) / self.token_rate
-        cuts = turn_starts(self.log)[-1 - config.keep_turns :]
+        cuts = turn_starts(history.log)[-1 - config.keep_turns :]
         for cut in cuts:
-            kept = shown_tokens(self.conversation, self.log[cut : cuts[-1]])
-            if kept <= most and freed_tokens(self.conversation, cut) > least:
-                return await self._summarized(request, before_newest_reply(request), cut)
+            kept = shown_tokens(history, history.log[cut : cuts[-1]])
+            if kept <= most and freed_tokens(history, cut) > least:
+                messages = before_newest_reply(request)
+                return await self._summarized(history, request, messages, cut)
         return None
 
     async def _shortened(self, request: Request) -> Request | None:
@@ -152,7 +157,8 @@ class Compaction(MeasuresRequests):
         The newest results may be what is too long, so the summary covers them, too.
         """
         messages = [shorten_result(message) for message in request.messages]
-        if shorter := await self._summarized(request, messages, len(self.log)):
+        history = self.conversation
+        if shorter := await self._summarized(history, request, messages, len(self.log)):
             return shorter
         cut = turn_starts(self.log)[-1]
         if freed_tokens(self.conversation, cut) <= 0:
@@ -160,16 +166,15 @@ class Compaction(MeasuresRequests):
         return await self.apply_summary(Summary(newest_summary(self.log).content, cut), request)
 
     async def _summarized(
-        self, request: Request, messages: Sequence[Message], cut: int
+        self, history: Conversation, request: Request, messages: Sequence[Message], cut: int
     ) -> Request | None:
-        """Ask for a summary of these messages, and replace the log before `cut` with it.
+        """Ask for a summary of these messages, and replace the history before `cut` with it.
 
         Returns the shorter request, or None if the summary failed.
         """
         config = self.compaction or CompactionConfig()
-        history = self.conversation
         freed = freed_tokens(history, cut)
-        side_requests = [r for r in self.conversation.run if isinstance(r, SideRequest)]
+        side_requests = [r for r in history.run if isinstance(r, SideRequest)]
         failures = sum(r.purpose == "compaction" for r in side_requests)
         if not freed or failures >= MAX_FAILURES:
             return None
@@ -181,9 +186,8 @@ class Compaction(MeasuresRequests):
             reply = await send(side)
         except Exception as error:  # including Stop, which the request itself will raise again
             reply = AssistantMessage(stop_reason=describe_error(error))
-        is_cleared = self.conversation is not history  # between runs, by `clear_history`
         is_shorter = is_complete(reply) and message_tokens(reply) < freed
-        if reply.text.strip() and is_shorter and not is_cleared:
+        if reply.text.strip() and is_shorter and self.conversation is history:  # not cleared
             summary = Summary(reply.text, cut, usage=reply.usage, model=reply.model)
             return await self.apply_summary(summary, request)
         logger.warning("the summary failed or is too long; the reply ended: %s", reply.stop_reason)

@@ -180,6 +180,22 @@ class TestCompaction(test_loop.TestLoop):
         assert not await agent.compact()
         assert agent.messages == ()
 
+    async def test_a_history_that_another_thread_replaces_before_the_request_gets_no_summary(self):
+        class Replaced(Agent):
+            async def context(self):
+                messages = await super().context()
+                if self.log and not self.running:
+                    self.load_history(other.messages)
+                return messages
+
+        llm = ScriptedModel(*reads(1, 3), "done", "SECRET")
+        other = Agent(llm=ScriptedModel(*reads(1, 9), "done"), tools=[read])
+        agent = Replaced(llm=llm, tools=[read], compaction=CompactionConfig(keep_turns=0))
+        await other.query("Another task")
+        await agent.query("The task")
+        assert not await agent.compact()
+        assert agent.messages == other.messages
+
     @pytest.mark.parametrize("config", [None, CompactionConfig()])
     async def test_a_tool_may_ask_for_a_summary_before_the_next_request(self, config):
         summarized = []
