@@ -414,7 +414,7 @@ def read_anthropic_usage(usage: JSON) -> Usage | None:
         cached_input_tokens=cached,
         cache_write_tokens=written,
         reasoning_tokens=counts["thinking_tokens"],
-        extra=as_dict(usage, "cache_creation") or None,  # tokens written, by lifetime
+        extra={**read_counts(as_dict(usage, "cache_creation"))} or None,  # written, by lifetime
     )
 
 

@@ -74,6 +74,11 @@ def test_tokens_are_counted_once(read, reported, usage):
     assert counted == replace(usage, extra=reported.get("cache_creation"))
 
 
+def test_values_that_are_not_counts_are_left_out_of_the_details():
+    usage = {"input_tokens": 1, "cache_creation": {"ephemeral_5m_input_tokens": "\ud800", "x": 2}}
+    assert read_anthropic_usage(usage).extra == {"x": 2}  # a session couldn't store the text
+
+
 # ---- failed attempts
 
 
