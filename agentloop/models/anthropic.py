@@ -198,7 +198,7 @@ def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
     """Take pending calls of the provider's tools, and thinking at the end, out of an ended turn."""
     # the provider runs pending calls of its own tools only if the turn goes on
     blocks[:] = [
-        block for block in blocks if "_tool_use" not in block["type"] or block["id"] in answered
+        block for block in blocks if "_tool_use" not in block["type"] or block.get("id") in answered
     ]
     while blocks and "thinking" in blocks[-1]["type"]:
         blocks.pop()  # the API rejects thinking at the end of a turn
@@ -260,7 +260,7 @@ def write_anthropic_messages(
     turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)
     answered = list[Any]()
     for _, written in turns:
-        answered += [block.get("tool_use_id") for block in written]
+        answered += [block["tool_use_id"] for block in written if "tool_use_id" in block]
     if not turns:
         return []
     last = len(turns) - 1

@@ -328,6 +328,7 @@ async def test_a_paused_turn_is_resumed_by_sending_it_back_unchanged(streaming):
     ("blocks", "sendable"),
     [
         ([text("so"), SEARCH], [text("so")]),
+        ([text("so"), SEARCH | {"id": None}], [text("so")]),  # an invalid reply
         ([SEARCH, SEARCH_RESULT, SEARCH_2], [SEARCH, SEARCH_RESULT]),
         ([thought("x"), SEARCH], [text("(empty)")]),
         ([thought("x")], [text("(empty)")]),
