@@ -12,9 +12,12 @@ Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, 
 
 A server gets HOME, PATH and the like, and otherwise only the environment variables that you
 configure. It has 60 seconds to start (`start_timeout`) and 5 to stop; its child processes are
-killed with it. Once a server has ended, has forgotten the session (over HTTP) or was closed, its
-tools return an error. To reconnect, leave the block and enter it again. A server may say that a
-tool is `read_only`: that counts only if you configure `trust_hints`.
+killed with it. A server may say that a tool is `read_only`: that counts only if you configure
+`trust_hints`.
+
+If a server ends, or the connection is lost, the next call starts it or connects to it again, and
+lists its tools again. A call whose result was lost is an error, and isn't repeated. A call that the
+server refused because it had forgotten the session (over HTTP) is sent again, once.
 
 If a server wants a login, pass an `httpx2.Auth` as `auth`, such as the package's
 `OAuthClientProvider`, which keeps its tokens in a `TokenStorage` that you write. Set a longer
@@ -35,8 +38,9 @@ import json
 import re
 import sys
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -61,7 +65,7 @@ from ..tools import NO_OVERRIDES, Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
-MAX_MESSAGE = 10_000_000  # bytes of a message over stdio
+MAX_MESSAGE = 10_000_000  # bytes of a message
 MAX_STDERR = 100_000  # bytes read of what a server wrote to stderr, to quote the end of it
 MAX_BLOCKS = 1_000  # content blocks of a result
 MAX_TOOLS = 1_000  # tools of a server
@@ -72,6 +76,9 @@ LIST_PAUSE = 0.1  # seconds before a changed list is read: some servers announce
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
 IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # that models accept
 MAX_RESULT = 5_000_000  # characters of an image in base64: providers reject longer ones
+
+# the HTTP statuses with which the server refused requests of a call, in the context of the call
+REFUSALS = ContextVar[list[int]]("REFUSALS")
 
 
 @dataclass(eq=False)
@@ -181,11 +188,10 @@ class MCPTool(Tool):
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         server = self.server
-        if server.error:
-            raise server.error
+        await server.connect()
         try:
-            result = await self.request(args, overrides)
-        except (Stop, ToolError):
+            result = await server.send(lambda: self.request(args, overrides))
+        except (Stop, ToolError, MCPError):
             raise
         except Exception as error:
             failed = server.error or server.explain(error)
@@ -223,16 +229,19 @@ def as_part(block: Any) -> TextPart | ImagePart:
 
 
 class MCPServer:
-    """A connection to a server. One task owns the connection; any task may use it.
+    """A server and the connection to it. One task owns the connection; any task may use it.
 
-    tools: what the server offers now.
-    error: why the server didn't start, or the connection ended; None while it's connected.
+    tools: what the server offers, as of the newest connection.
+    error: why the server didn't start, or the connection ended; None while it's connected. The next
+        call connects again; if the server never started, it has no tools: `await server.connect()`.
     client: the client of the package `mcp`, for resources and prompts (recipe mcp_tools.py).
     """
 
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
-    end: Exception | None = None  # why the newest connection ended
+    client: Any = None
+    is_closed: bool = False
+    end: Exception | None = None  # why the newest connection ended, if that's known
     refusal: int = 0  # the HTTP status of the newest POST request, or 0 if it succeeded
     stderr: Any  # a temporary file; its type differs on Windows
 
@@ -252,23 +261,74 @@ class MCPServer:
         self.tool_class = tool_class
         if config.elicitation and not tool_class.elicitation_callback:
             raise ValueError(f"the server {name!r}: elicitation needs {HOW_TO_ASK}")
-        self.started = asyncio.Event()
+        self.wanted = asyncio.Event()  # a call waits for a new connection
+        self.started = asyncio.Event()  # the start of the newest connection succeeded or failed
+        self.changed = asyncio.Event()  # the tools have changed, or the connection is lost
         # all but the host of the url is secret
         written = [*config.env.values(), *config.headers.values(), *texts_in_url(config.url)]
         texts = " ".join(written).split()
         self.secrets = Secrets({*secrets, *texts, *map(unquote, texts)})
 
     async def own(self) -> None:
-        """Open and close the connection in one task, because the package requires it."""
+        """Open and close connections in one task, because the package requires it."""
         with TemporaryFile() as self.stderr:
             try:
-                await self._connect()
-            except asyncio.CancelledError:  # the regular end of a connection
-                self.error = self.explain(ConnectionError("the connection was closed"))
-            except Exception as error:
-                self.error = self.explain(self.end or error)
+                while True:
+                    self.wanted.clear()
+                    try:
+                        await self._connect()
+                    except Exception as error:
+                        if not self.wanted.is_set():
+                            self.error = self.explain(self.end or error)
+                            self.started.set()
+                    await self.wanted.wait()
             finally:
+                self.is_closed = True
+                self.error = self.explain(ConnectionError("the connection was closed"))
                 self.started.set()
+
+    async def connect(self) -> None:
+        """Wait until the server is connected. If the connection was lost, connect again.
+
+        Calls that wait at the same time share one attempt. Raises MCPError if it fails.
+        """
+        if self.error and not self.is_closed:
+            self.error = None
+            self.started.clear()
+            self.wanted.set()
+        await self.started.wait()
+        if self.error:
+            raise self.error
+
+    async def send(self, request: Callable[[], Awaitable[Any]]) -> Any:
+        """Await a request. If the server has forgotten the session, connect again and repeat it."""
+        client = self.client
+        refused = list[int]()
+        REFUSALS.set(refused)
+        try:
+            return await request()
+        except Exception:
+            if not refused or await self._knows(client):
+                raise
+        if client is self.client:  # no other call has reconnected
+            self.lose(ConnectionError("the server has forgotten the session"))
+        await self.connect()
+        return await request()
+
+    async def _knows(self, client: Any) -> bool:
+        """Whether the server still knows the session: it may have refused only the request."""
+        try:
+            await client.list_tools()
+        except Exception:
+            return False
+        return True
+
+    def lose(self, reason: Exception | None = None) -> None:
+        """Note that the connection is lost, before the owner closes it and the calls in it fail."""
+        self.end = self.end or reason
+        if self.started.is_set():
+            self.error = self.explain(self.end or ConnectionError("the connection has ended"))
+        self.changed.set()
 
     async def _connect(self) -> None:
         """Connect with the older protocol, which most servers use, or else with the newest.
@@ -299,14 +359,20 @@ class MCPServer:
             auth = httpx2.BasicAuth(address.username, address.password)
         # no password, because the package writes the url into errors and logs
         url = str(address.copy_with(userinfo=b""))
-        http = httpx2.AsyncClient(headers=config.headers, auth=auth, timeout=config.timeout)
-        http.event_hooks = {"response": [self._note_refusal]}
+        hooks: Any = {"response": [self._note_response]}
+        new_client: Any = partial(httpx2.AsyncClient, event_hooks=hooks)
+        http = new_client(headers=config.headers, auth=auth, timeout=config.timeout)
+        http.event_hooks["request"].append(keep_open)
         if config.command:
             transport: Any = connect_stdio(self)
         elif config.type == "sse":
-            transport = sse.sse_client(url, dict(config.headers), auth=auth)
+            transport = sse.sse_client(
+                url, dict(config.headers), auth=auth, httpx_client_factory=new_client
+            )
         else:
-            transport = streamable_http.streamable_http_client(url, http_client=http)
+            transport = streamable_http.streamable_http_client(
+                url, http_client=http, max_sse_event_size=MAX_MESSAGE
+            )
         start = asyncio.timeout(config.start_timeout)
         try:
             async with start, http:
@@ -322,20 +388,21 @@ class MCPServer:
         """Connect, and list the tools again after each change, until the connection ends."""
         import mcp
 
-        changed = asyncio.Event()
         self.end = None
-        messages = Messages(self, changed.set)
 
         async def on_message(message: object) -> None:
             if isinstance(message, mcp.types.ToolListChangedNotification):
-                changed.set()
+                self.changed.set()
 
+        config = self.config
         elicitation_callback = None
-        if self.config.elicitation:
+        if config.elicitation:
             elicitation_callback = self.tool_class.elicitation_callback
         client = mcp.Client(
-            messages.of(transport),
+            Messages(self).of(transport),
             mode=mode,
+            # longer than the timeouts of a call and of the start, which have better messages
+            read_timeout_seconds=config.timeout + config.start_timeout,
             message_handler=on_message,
             elicitation_callback=elicitation_callback,
             input_required_max_rounds=sys.maxsize,  # the timeout of the call limits the rounds
@@ -346,15 +413,17 @@ class MCPServer:
             if is_newest and getattr(client.server_capabilities.tools, "list_changed", False):
                 subscription = client.listen(tools_list_changed=True)
             async with subscription:
-                while True:
-                    changed.clear()
-                    self.tools = await self._list_tools()
-                    start.reschedule(None)
-                    self.started.set()
-                    await changed.wait()
-                    if self.end:
-                        raise self.end
-                    await asyncio.sleep(LIST_PAUSE)
+                try:
+                    while not (self.error or self.wanted.is_set()):  # until the connection is lost
+                        self.changed.clear()
+                        self.tools = await self._list_tools()
+                        start.reschedule(None)
+                        self.started.set()
+                        await self.changed.wait()
+                        await asyncio.sleep(LIST_PAUSE)
+                    raise ConnectionError("the connection has ended")
+                finally:
+                    self.lose()
 
     async def _list_tools(self) -> Sequence[Tool]:
         """Get the tools page by page, and keep those that the configuration includes."""
@@ -385,9 +454,35 @@ class MCPServer:
             reason += f" (HTTP status {self.refusal})"
         return MCPError(self.name, reason, written)
 
-    async def _note_refusal(self, response: Any) -> None:
-        if response.request.method == "POST":
+    async def _note_response(self, response: Any) -> None:
+        """Note whether the server refuses a request, and limit the size of its reply."""
+        request = response.request
+        if request.method == "POST":
             self.refusal = response.status_code if response.is_error else 0
+        # 404 by the standard; servers with the package for TypeScript often send 400
+        if "mcp-session-id" in request.headers and response.status_code in (400, 404):
+            REFUSALS.get([]).append(response.status_code)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.aiter_bytes = partial(limited, response.aiter_bytes)
+
+
+async def keep_open(request: Any) -> None:
+    """Keep a stream of changes open while it's idle. The package gives up after two timeouts."""
+    if request.method == "GET" or request.headers.get("mcp-method") == "subscriptions/listen":
+        request.extensions.get("timeout", {})["read"] = None
+
+
+async def limited(pieces: Callable[[], AsyncGenerator[bytes]]) -> AsyncGenerator[bytes]:
+    """The body of a reply, decompressed. Raises StreamError if it's too long."""
+    from httpx2 import StreamError  # which the package reports as the error of the call
+
+    size = 0
+    async with aclosing(pieces()) as body:
+        async for piece in body:
+            size += len(piece)
+            if size > MAX_MESSAGE:
+                raise StreamError(f"the reply is longer than {MAX_MESSAGE:,} bytes")
+            yield piece
 
 
 def refuses_older(error: BaseException) -> bool:
@@ -403,9 +498,8 @@ def refuses_older(error: BaseException) -> bool:
 class Messages:
     """The stream of a server's messages. Lists in them are cut off at a limit."""
 
-    def __init__(self, server: MCPServer, on_end: Callable[[], None]) -> None:
+    def __init__(self, server: MCPServer) -> None:
         self.server = server
-        self.on_end = on_end
         self.stream: Any = None
 
     @asynccontextmanager
@@ -422,15 +516,14 @@ class Messages:
         await self.stream.__aexit__(*error)
 
     async def __aiter__(self) -> AsyncGenerator[object]:
-        end: Exception = ConnectionError("the connection has ended")
+        end = None
         async for item in self.stream:
             if isinstance(item, Exception):
                 end = item
             elif isinstance(result := getattr(item.message, "result", None), dict):
                 await bound_lists(self.server.name, cast(JSON, result))
             yield item
-        self.server.end = end
-        self.on_end()
+        self.server.lose(end)
 
 
 async def bound_lists(server: str, result: JSON) -> None:

@@ -68,11 +68,15 @@ def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> Non
 
 
 def resource_tools(server: MCPServer) -> list[Tool]:
-    """Return read-only tools that list and read the resources and prompts of a server."""
+    """Return read-only tools that list and read the resources and prompts of a server.
+
+    They connect again if the connection was lost.
+    """
 
     @tool(name=f"{server.name}__list", read_only=True)
     async def look() -> list[dict[str, Any]]:
         """List the resources with their URIs, and the prompts with their arguments."""
+        await server.connect()
         items: list[Any] = (await server.client.list_resources()).resources
         if server.client.server_capabilities.prompts:
             items += (await server.client.list_prompts()).prompts
@@ -81,11 +85,13 @@ def resource_tools(server: MCPServer) -> list[Tool]:
     @tool(name=f"{server.name}__read", read_only=True)
     async def read(uri: str) -> list[Part]:
         """Read a resource."""
+        await server.connect()
         return [as_part(item) for item in (await server.client.read_resource(uri)).contents]
 
     @tool(name=f"{server.name}__prompt", read_only=True)
     async def prompt(name: str, arguments: dict[str, str]) -> list[Part]:
         """Return the text of a prompt with its arguments filled in."""
+        await server.connect()
         result = await server.client.get_prompt(name, arguments)
         return [as_part(message.content) for message in result.messages]
 

@@ -15,7 +15,7 @@ import sys
 import time
 
 mode, pids = sys.argv[1], sys.argv[2]
-with open(pids, "w") as file:
+with open(pids, "a") as file:
     print(os.getpid(), file=file)
 
 TOOLS = [

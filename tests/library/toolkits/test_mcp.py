@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from gzip import compress
 from pathlib import Path
 
 import httpx
@@ -34,6 +35,7 @@ from agentloop.toolkits.mcp import (
     mcp_tools,
 )
 from agentloop.transcript import OUTCOME_UNKNOWN, ToolStart
+from agentloop.waiting import cancel_and_wait
 from tests import ROOT
 
 pytest.importorskip("mcp")
@@ -142,6 +144,220 @@ async def test_the_everything_server_works_over_each_transport(kind):
             process.wait()
 
 
+# ---- connections over HTTP that are lost
+
+SHOP = """
+import asyncio, sys
+from mcp import server
+
+kind, port, options, ran = sys.argv[1], int(sys.argv[2]), eval(sys.argv[3]), sys.argv[4]
+shop = server.MCPServer("shop")
+
+@shop.tool()
+async def order(item: str, seconds: float = 0) -> str:
+    with open(ran, "a") as file:
+        print(item, file=file)
+    await asyncio.sleep(seconds)
+    return f"ordered {item}"
+
+shop.run(transport=kind, port=port, **options)
+"""
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Killable:
+    """A server in a process that a test kills and starts again at the same port."""
+
+    process = None
+
+    def __init__(self, port, *line, **environment):
+        self.port = port
+        self.line = line
+        self.environment = os.environ | environment
+
+    async def start(self):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(self.line, env=self.environment, **quiet)
+        with socket.socket() as probe:
+            while probe.connect_ex(("127.0.0.1", self.port)):
+                await asyncio.sleep(0.05)
+
+    async def restart(self):
+        self.kill()
+        await self.start()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    async def __aenter__(self):
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error):
+        self.kill()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("streamable-http", {}),
+        ("streamable-http", {"json_response": True, "stateless_http": True}),
+        ("sse", {}),
+    ],
+)
+async def test_a_call_after_the_restart_of_a_server_connects_again(kind, options, tmp_path):
+    pytest.importorskip("uvicorn")
+    port, ran = free_port(), tmp_path / "ran"
+    line = [sys.executable, "-c", SHOP, kind, str(port), repr(options), str(ran)]
+    path = "sse" if kind == "sse" else "mcp"
+    place = {"url": f"http://127.0.0.1:{port}/{path}", "type": kind}
+    async with Killable(port, *line) as shop, connect(**place) as server:
+        [order] = server.tools
+        assert text_of(await order.execute({"item": "tea"})) == "ordered tea"
+        lost = asyncio.create_task(order.execute({"item": "lost", "seconds": 60}))
+        while "lost" not in ran.read_text():
+            await asyncio.sleep(0.01)
+        await shop.restart()
+        with pytest.raises(MCPError, match="may have had effects"):
+            await lost
+        calls = [order.execute({"item": "two"}) for _ in range(2)]
+        assert [text_of(parts) for parts in await asyncio.gather(*calls)] == ["ordered two"] * 2
+        shop.kill()
+        with pytest.raises(MCPError):
+            await order.execute({"item": "down"})
+    assert ran.read_text().split() == ["tea", "lost", "two", "two"]
+
+
+async def test_a_call_after_the_restart_of_the_everything_server_connects_again():
+    port = free_port()
+    line = command("mcp-server-everything"), "streamableHttp"
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with Killable(port, *line, PORT=f"{port}") as node, connect(url=url) as server:
+        echo = tool_named(server.tools, "fake__echo")
+        for text in ("Echo: one", "Echo: two"):
+            assert text_of(await echo.execute({"message": text[6:]})) == text
+            await node.restart()
+
+
+@asynccontextmanager
+async def http_server(reply):
+    """Serve MCP over HTTP. `reply(message)` returns a status, a media type and a body, or None."""
+    requests, tasks = [], []
+
+    async def serve(reader, writer):
+        tasks.append(asyncio.current_task())
+        with closing(writer):
+            await answer(reader, writer)
+
+    async def answer(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = int((re.findall(r"content-length: (\d+)", head) or [0])[0])
+        message = json.loads(await reader.readexactly(size) or "{}")
+        method = message.get("method") or head.split()[0]
+        requests.append(method)
+        status, media, body = await reply(message) or (200, "application/json", "")
+        if not body:
+            tools = [{"name": "echo", "inputSchema": {"type": "object"}}]
+            about = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "a", "version": "1"}}
+            results = {
+                "initialize": about | {"capabilities": {"tools": {}}},
+                "tools/list": {"tools": tools},
+                "tools/call": {"content": [{"type": "text", "text": "done"}]},
+            }
+            if "id" not in message:
+                status = 202 if size else 405
+            body = json.dumps(
+                {"jsonrpc": "2.0", "id": message.get("id"), "result": results.get(method)}
+            )
+        body = body if isinstance(body, bytes) else body.encode()
+        packed = "gzip" if body.startswith(b"\x1f\x8b") else "identity"
+        lines = f"HTTP/1.1 {status} OK", f"content-type: {media}", f"content-encoding: {packed}"
+        lines += "mcp-session-id: 1", "connection: close", f"content-length: {len(body)}", "", ""
+        writer.write("\r\n".join(lines).encode() + body)
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp", requests
+    await cancel_and_wait(tasks, 1)
+
+
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_refused_call_leaves_a_session_that_the_server_knows(status):
+    async def reply(message):
+        arguments = message.get("params", {}).get("arguments", {})
+        if "slow" in arguments:
+            await asyncio.sleep(0.3)
+        if "bad" in arguments:
+            return status, "text/plain", "bad"
+        return None
+
+    async with http_server(reply) as (url, requests), connect(url=url) as server:
+        [echo] = server.tools
+        slow = asyncio.create_task(echo.execute({"slow": True}))
+        with pytest.raises(MCPError, match="may have had effects"):
+            await echo.execute({"bad": True})
+        assert text_of(await slow) == "done"
+    assert (requests.count("tools/call"), requests.count("initialize")) == (2, 1)
+
+
+async def test_a_call_that_is_always_refused_is_sent_twice():
+    async def reply(message):
+        is_known = "tools/call" not in requests[-2:]  # neither a call, nor the list after a call
+        return None if is_known else (404, "text/plain", "unknown")
+
+    async with http_server(reply) as (url, requests), connect(url=url) as server:
+        with pytest.raises(MCPError, match="Session terminated"):
+            await server.tools[0].execute({})
+    assert requests.count("tools/call") == 2
+
+
+def text_message(number, text):
+    result = {"content": [{"type": "text", "text": text}]}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "result": result})
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip"])
+async def test_a_reply_over_http_is_limited_like_a_message_over_stdio(kind):
+    async def reply(message):
+        if "large" in message.get("params", {}).get("arguments", {}):
+            body = text_message(message["id"], "x" * 100_000_000).encode()
+            return 200, "application/json", compress(body) if kind == "gzip" else body
+        return None
+
+    async with http_server(reply) as (url, _), connect(url=url) as server:
+        [echo] = server.tools
+        with pytest.raises(MCPError, match=r"'fake'.*longer than 10,000,000 bytes"):
+            await echo.execute({"large": True})
+        assert text_of(await echo.execute({})) == "done"
+
+
+async def test_an_event_over_http_may_be_as_long_as_a_message_over_stdio():
+    async def reply(message):
+        if message.get("method") == "tools/call":
+            body = f"data: {text_message(message['id'], 'x' * 9_000_000)}\n\n"
+            return 200, "text/event-stream", body
+        return None
+
+    async with http_server(reply) as (url, _), connect(url=url) as server:
+        assert len(text_of(await server.tools[0].execute({}))) == 9_000_000
+
+
+async def test_an_idle_stream_of_events_stays_open():
+    async def reply(message):
+        if not message:  # the GET request
+            await asyncio.sleep(600)
+
+    async with http_server(reply) as (url, requests), connect(url=url, timeout=0.1):
+        await asyncio.sleep(1.5)
+    assert requests.count("get") == 1
+
+
 @pytest.mark.parametrize(
     ("chosen", "names"),
     [
@@ -200,7 +416,6 @@ async def test_errors_contain_no_secrets_and_no_variables_are_inherited(hostile,
         assert (await result_of(server, "texts")).text == "one\ntwo"
         with pytest.raises(MCPError, match=r"dying with \*\*\*") as died:
             await server.tools[0].execute({"kind": "die"})
-        assert (await result_of(server, "texts")).is_error
         texts = f"{died.value} {server.config!r} {server.config}"
     assert (env["KEY"], "OPENAI_API_KEY" in env) == ("sk-12345", False)
     assert not [secret for secret in ("sk-1", "67890", "inherited") if secret in texts]
@@ -271,7 +486,7 @@ async def test_a_hanging_call_ends_with_its_timeout(hostile):
 async def test_a_call_has_an_unknown_outcome_if_its_server_dies(hostile):
     async with hostile("good") as server:
         text = (await result_of(server, "die")).text
-    assert "Connection closed; the call may have had effects; stderr: dying" in text
+    assert "connection has ended; the call may have had effects; stderr: dying" in text
 
 
 async def test_a_call_to_a_closed_server_is_an_error(hostile):
@@ -280,14 +495,39 @@ async def test_a_call_to_a_closed_server_is_an_error(hostile):
     assert "was closed" in (await result_of(server, "texts")).text
 
 
-async def test_a_terminated_server_is_detected_before_the_next_call(hostile):
+async def test_a_server_that_ended_is_started_again_by_the_next_call(hostile, tmp_path):
     async with hostile("good") as server:
-        await result_of(server, "die")
-        while server.error is None:  # bounded by the time limit of the test
+        for _ in range(2):
+            await result_of(server, "die")
+            texts = await asyncio.gather(*[result_of(server, "texts") for _ in range(5)])
+            assert {message.text for message in texts} == {"one\ntwo"}
+    assert len((tmp_path / "pids").read_text().split()) == 3, "the five calls share a start"
+
+
+async def test_tools_are_listed_again_after_a_new_start(hostile):
+    async with hostile("good") as server:
+        await result_of(server, "change")
+        while len(server.tools) > 1:
             await asyncio.sleep(0.01)
-        text = (await result_of(server, "texts")).text
-    assert "connection has ended" in text
-    assert "effects" not in text  # the call was not sent
+        await result_of(server, "die")
+        assert (await result_of(server, "texts")).text == "one\ntwo"
+        assert len(server.tools) == 4
+
+
+async def test_each_call_to_a_server_that_no_longer_starts_tries_once(hostile, tmp_path):
+    program = tmp_path / "python"
+    program.symlink_to(sys.executable)
+    async with connect(
+        command=str(program), args=[HOSTILE, "good", str(tmp_path / "pids")]
+    ) as server:
+        await result_of(server, "die")
+        program.unlink()
+        for _ in range(2):
+            text = (await result_of(server, "texts")).text
+            assert "No such file" in text
+            assert "effects" not in text  # the call was not sent
+        program.symlink_to(sys.executable)
+        assert (await result_of(server, "texts")).text == "one\ntwo"
 
 
 async def test_a_tool_with_an_unusable_schema_is_skipped_with_a_warning(hostile, caplog):
@@ -309,10 +549,9 @@ async def test_the_number_of_parts_in_a_result_is_limited(hostile):
 
 async def test_a_server_that_sends_an_oversized_message_is_disconnected(hostile):
     async with hostile("good") as server:
-        assert "effects" in (await result_of(server, "flood")).text
-        while server.error is None:  # bounded by the time limit of the test
-            await asyncio.sleep(0.01)
-        assert "longer than" in (await result_of(server, "texts")).text
+        text = (await result_of(server, "flood")).text
+        assert "longer than 10,000,000 bytes; the call may have had effects" in text
+        assert (await result_of(server, "texts")).text == "one\ntwo"
 
 
 async def test_a_changed_tool_list_applies_from_the_next_turn(hostile):
