@@ -581,6 +581,9 @@ class HTTPModel(Advised, ABC):
         deadline = asyncio.timeout(None)
         may_stream = parts.on_delta and response.is_success
         streamed = False
+        encoding = response.headers.get("content-encoding", "")
+        if re.search("br|zstd|,", encoding):  # httpx would decode a kilobyte to gigabytes at once
+            raise BadResponse(f"compressed as {encoding!r}, although the request forbids that")
         try:
             async with deadline:
                 async for piece in response.aiter_bytes():

@@ -428,6 +428,16 @@ async def test_an_unrequested_compressed_response_is_decoded_within_the_size_lim
             await ask(model(server, max_response_bytes=1000, max_retries=0), streaming)
 
 
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "zstd"])
+async def test_a_response_that_could_grow_beyond_any_limit_is_not_decoded(encoding):
+    bomb = gzip.compress(gzip.compress(b" " * 10**7))
+    async with FaultServer(
+        [send(answer(bomb, headers={"content-encoding": encoding})), fin()]
+    ) as s:
+        with pytest.raises(errors.BadResponse, match=f"compressed as '{encoding}'"):
+            await ask(model(s, max_retries=0))
+
+
 @pytest.mark.parametrize("own", [False, True])
 async def test_transport_instrumentation_covers_every_request_and_own_clients_stay_open(
     own, monkeypatch
