@@ -127,9 +127,11 @@ def type_of(schema: Any) -> Any:
         case {"type": "array"}:
             return list_of[type_of(schema.get("items"))]
         case {"type": "object"}:
-            properties, required = schema.get("properties", {}), schema.get("required", ())
-            fields = {name: NotRequired[type_of(value)] for name, value in properties.items()}
-            fields |= {name: type_of(properties.get(name)) for name in required}
+            required = schema.get("required", ())
+            fields: dict[str, object] = dict.fromkeys(required, Any)
+            for name, value in schema.get("properties", {}).items():
+                field = type_of(value)
+                fields[name] = field if name in required else NotRequired[field]
             closed = schema.get("additionalProperties") is False
             return _object(fields, "forbid" if closed else "allow")
         case {"type": kind}:

@@ -38,6 +38,10 @@ if mode == "schemas":
     bad.append({"type": "object", "properties": {"a": {"type": "object", "properties": None}}})
     good = {"type": "object", "properties": None, "required": None}
     TOOLS = [TOOLS[0], TOOLS[0] | {"name": "nulls", "inputSchema": good}, "no tool", {"name": 5}]
+    deep = {"type": "string"}
+    for _ in range(40):
+        deep = {"type": "object", "properties": {"a": deep}, "required": ["a"]}
+    TOOLS.append({"name": "deep", "inputSchema": deep})
     TOOLS += [{"name": f"bad{number}", "inputSchema": schema} for number, schema in enumerate(bad)]
 PIXEL = base64.b64encode(b"pixel").decode()
 PNG = {"uri": "a://b", "blob": PIXEL, "mimeType": "image/png"}
@@ -45,6 +49,12 @@ RESULTS = {
     "texts": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
     "image": {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]},
     "structured": {"content": [], "structuredContent": {"n": 1}},
+    "broken": {
+        "content": [
+            {"type": "image", "data": "A", "mimeType": "image/png"},
+            {"type": "text", "text": "after it"},
+        ]
+    },
     "svg": {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/svg+xml"}]},
     "sound": {"content": [{"type": "audio", "data": PIXEL, "mimeType": "audio/wav"}]},
     "huge": {"content": [{"type": "image", "data": "AAAA" * 2_000_000, "mimeType": "image/png"}]},

@@ -386,6 +386,7 @@ async def test_tool_names_are_valid_unique_and_selectable(hostile, chosen, names
         ("good", "link", '{"name":"a","uri":"file:///a.txt","type":"resource_link"}'),
         ("good", "sound", '{"type":"audio","mime_type":"audio/wav"}'),
         ("good", "svg", '{"type":"image","mime_type":"image/svg+xml"}'),
+        ("good", "broken", '{"type":"image","mime_type":"image/png"}\nafter it'),
         ("good", "huge", '{"type":"image","mime_type":"image/png"}'),
         ("good", "blob", '{"uri":"a://b"}'),
         ("good", "error", "no such file"),
@@ -532,7 +533,7 @@ async def test_each_call_to_a_server_that_no_longer_starts_tries_once(hostile, t
 
 async def test_a_tool_with_an_unusable_schema_is_skipped_with_a_warning(hostile, caplog):
     async with hostile("schemas") as server:
-        assert [tool.own_name for tool in server.tools] == ["echo", "nulls"]
+        assert [tool.own_name for tool in server.tools] == ["echo", "nulls", "deep"]
         assert server.tools[1].parameters == {"type": "object", "properties": {}}
         assert server.tools[1].validate('{"a": 1}') == {"a": 1}
     skipped = [record.getMessage() for record in caplog.records if "skipped" in record.message]
