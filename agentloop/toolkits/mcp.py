@@ -219,7 +219,8 @@ def as_part(block: Any) -> TextPart | ImagePart:
     block = getattr(block, "resource", block)
     data = getattr(block, "data", getattr(block, "blob", ""))
     if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
-        return ImagePart(data=b64decode(data), media_type=block.mime_type)
+        with suppress(ValueError):  # if it isn't base64
+            return ImagePart(data=b64decode(data), media_type=block.mime_type)
     if hasattr(block, "text"):
         return TextPart(block.text)
     return TextPart(block.model_dump_json(exclude={"data", "blob"}, exclude_none=True))
