@@ -62,6 +62,7 @@ from .wire import (
     plain_text,
     read_citations,
     read_counts,
+    resumed,
     rewrite_schema,
     stop_reason,
     system_texts,
@@ -570,7 +571,8 @@ class ChatAnthropic(HTTPModel):
         in_place = bool(re.search(TAKES_INSTRUCTIONS, self.model))
         prompt, messages = _split_prompt(messages, in_place)
         system = "\n\n".join(system_texts(prompt))
-        messages = from_user(messages)
+        address = str(self.base_url)
+        messages = resumed(from_user(messages), owner_id(address))
         declared = [self._declare(tool) for tool in tools]
         loadable = {tool.name for tool in tools if tool.deferred and self.loads_tools}
         # deferred tools come first, because the last tool gets the cache mark, and they can't
@@ -578,7 +580,6 @@ class ChatAnthropic(HTTPModel):
         declared += self.provider_tools
         blocks = write_content(system, _write_part)
         binds = self._binds_thinking
-        address = str(self.base_url)
         bind = partial(drop_unbound_thinking, loadable=loadable, address=address)
         body: JSON = {
             "model": self.model,

@@ -47,6 +47,7 @@ from .wire import (
     plain_text,
     read_citations,
     read_counts,
+    resumed,
     rewrite_schema,
     stop_reason,
     system_texts,
@@ -366,7 +367,8 @@ class ChatGoogle(HTTPModel):
             # Gemini requires it for functions beside provider tools, Vertex AI doesn't know it
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
-        messages = from_user([each for each in messages if not isinstance(each, SystemMessage)])
+        said = [each for each in messages if not isinstance(each, SystemMessage)]
+        messages = resumed(from_user(said))
         write = partial(write_google_messages, owner=self._owner)
         body: JSON = {
             "contents": encode_exchanges(messages, self._owner, write),

@@ -38,6 +38,7 @@ from .wire import (
     encode_exchanges,
     extend_prefix,
     owner_id,
+    resumed,
 )
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class ChatOpenAI(HTTPModel):
             choice = None
         elif tool_choice not in ("required", "none"):
             choice = self._function({"name": tool_choice})
+        messages = resumed(messages)
         deferred = {tool.name: tool for tool in tools if tool.deferred and self.loads_tools}
         declared = [self._declare(tool) for tool in tools if tool.name not in deferred]
         answer = None

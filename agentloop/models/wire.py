@@ -271,6 +271,15 @@ def from_user(messages: Sequence[Message]) -> Sequence[Message]:
     return [UserMessage(""), *messages]
 
 
+def resumed(messages: Sequence[Message], owner: str = "") -> Sequence[Message]:
+    """Ask to go on with a reply that another server paused: only its own server continues it."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, AssistantMessage) or last.stop_reason != "pause":
+        return messages
+    is_own = as_dict(last.raw).get("owner") == owner
+    return messages if is_own else [*messages, UserMessage("Go on.")]
+
+
 def in_turns(
     messages: Sequence[Message],
     write_reply: Callable[[AssistantMessage], Sequence[JSON]],

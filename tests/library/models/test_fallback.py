@@ -10,8 +10,8 @@ from agentloop.events import TextDeltaEvent
 from agentloop.messages import Attempt, Usage
 from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import ScriptedModel
-from tests.doubles.openai_double import Failure
-from tests.doubles.wires import CONVERSATIONS, WIRES, hold
+from tests.doubles.openai_double import Failure, Reply
+from tests.doubles.wires import ANTHROPIC, CONVERSATIONS, WIRES, hold
 
 from .helpers import HI, ask
 
@@ -54,6 +54,18 @@ async def test_the_second_model_answers_if_the_first_is_unavailable(error):
     reply = await llm.ainvoke(HI, (), tool_choice="none", on_delta=deltas.append)
     assert (reply.text, deltas) == ("hello", [TextDeltaEvent("hello")])
     assert first.requests == second.requests
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_another_model_goes_on_with_a_turn_that_anthropic_has_paused(wire):
+    search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    paused = Reply(blocks=[{"type": "text", "text": "so"}, search], finish="pause_turn")
+    async with ANTHROPIC.double([paused, Failure(529)]) as first, wire.double(["done"]) as second:
+        web = {"type": "web_search_20250305", "name": "web_search"}
+        claude = ANTHROPIC.model(first, provider_tools=[web], max_retries=0)
+        agent = Agent(llm=Fallback(claude, wire.model(second)))
+        assert await agent.query("Look it up.") == "done"
+        assert second.refusals == []
 
 
 @pytest.mark.parametrize("error", REJECTED, ids=lambda error: type(error).__name__)
