@@ -104,7 +104,7 @@ class ResponsesDouble(OpenAIDouble):
             else:
                 assert kind == "reasoning" or item.get("id") in self.sent
         check_turns(turns)
-        ends = items[-1].get("role") in ("user", "developer") or answers
+        ends = items[-1].get("role") in ("user", "system", "developer") or answers
         assert ends, "it ends with the assistant"
 
     def _check_own(self, items: Sequence[dict[str, Any]], number: int) -> None:
