@@ -188,7 +188,6 @@ class MCPTool(Tool):
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         server = self.server
-        await server.connect()
         try:
             result = await server.send(lambda: self.request(args, overrides))
         except (Stop, ToolError, MCPError):
@@ -235,13 +234,13 @@ class MCPServer:
     tools: what the server offers, as of the newest connection.
     error: why the server didn't start, or the connection ended; None while it's connected. The next
         call connects again; if the server never started, it has no tools: `await server.connect()`.
-    client: the client of the package `mcp`, for resources and prompts (recipe mcp_tools.py).
+    client: the client of the package `mcp`, for resources and prompts: see `send`.
     """
 
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
     client: Any = None
-    is_closed: bool = False
+    _is_closed: bool = False
     end: Exception | None = None  # why the newest connection ended, if that's known
     refusal: int = 0  # the HTTP status of the newest POST request, or 0 if it succeeded
     stderr: Any  # a temporary file; its type differs on Windows
@@ -284,7 +283,7 @@ class MCPServer:
                             self.started.set()
                     await self.wanted.wait()
             finally:
-                self.is_closed = True
+                self._is_closed = True
                 self.error = self.explain(ConnectionError("the connection was closed"))
                 self.started.set()
 
@@ -293,7 +292,7 @@ class MCPServer:
 
         Calls that wait at the same time share one attempt. Raises MCPError if it fails.
         """
-        if self.error and not self.is_closed:
+        if self.error and not self._is_closed:
             self.error = None
             self.started.clear()
             self.wanted.set()
@@ -302,7 +301,14 @@ class MCPServer:
             raise self.error
 
     async def send(self, request: Callable[[], Awaitable[Any]]) -> Any:
-        """Await a request. If the server has forgotten the session, connect again and repeat it."""
+        """Connect if necessary, call `request`, and return what it returns. It uses `client`.
+
+        If the server refuses the request because it has forgotten the session, this connects again
+        and calls `request` once more. For resources and prompts; tools do it themselves:
+
+            found = await server.send(lambda: server.client.list_resources())
+        """
+        await self.connect()
         client = self.client
         refused = list[int]()
         REFUSALS.set(refused)

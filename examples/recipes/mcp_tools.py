@@ -76,8 +76,8 @@ def resource_tools(server: MCPServer) -> list[Tool]:
     @tool(name=f"{server.name}__list", read_only=True)
     async def look() -> list[dict[str, Any]]:
         """List the resources with their URIs, and the prompts with their arguments."""
-        await server.connect()
-        items: list[Any] = (await server.client.list_resources()).resources
+        found = await server.send(lambda: server.client.list_resources())
+        items: list[Any] = found.resources
         if server.client.server_capabilities.prompts:
             items += (await server.client.list_prompts()).prompts
         return [item.model_dump(mode="json", exclude_none=True) for item in items]
@@ -85,14 +85,13 @@ def resource_tools(server: MCPServer) -> list[Tool]:
     @tool(name=f"{server.name}__read", read_only=True)
     async def read(uri: str) -> list[Part]:
         """Read a resource."""
-        await server.connect()
-        return [as_part(item) for item in (await server.client.read_resource(uri)).contents]
+        result = await server.send(lambda: server.client.read_resource(uri))
+        return [as_part(item) for item in result.contents]
 
     @tool(name=f"{server.name}__prompt", read_only=True)
     async def prompt(name: str, arguments: dict[str, str]) -> list[Part]:
         """Return the text of a prompt with its arguments filled in."""
-        await server.connect()
-        result = await server.client.get_prompt(name, arguments)
+        result = await server.send(lambda: server.client.get_prompt(name, arguments))
         return [as_part(message.content) for message in result.messages]
 
     return [look, read, prompt]
