@@ -515,6 +515,21 @@ async def test_tools_are_listed_again_after_a_new_start(hostile):
         assert len(server.tools) == 4
 
 
+async def test_a_request_of_a_program_connects_again_too(hostile):
+    async with hostile("good") as server:
+        await result_of(server, "die")
+        listed = await server.send(lambda: server.client.list_tools())
+        assert listed.tools[0].name == "echo"
+
+
+async def test_a_call_that_waits_for_a_new_start_ends_with_the_block(hostile):
+    async with hostile("good") as server:
+        await result_of(server, "die")
+        waiting = asyncio.create_task(result_of(server, "texts"))
+        await asyncio.sleep(0.01)
+    assert "was closed" in (await waiting).text
+
+
 async def test_each_call_to_a_server_that_no_longer_starts_tries_once(hostile, tmp_path):
     program = tmp_path / "python"
     program.symlink_to(sys.executable)
