@@ -317,8 +317,7 @@ class MCPServer:
         except Exception:
             if not refused or await self._knows(client):
                 raise
-        if client is self.client:  # no other call has reconnected
-            self.lose(ConnectionError("the server has forgotten the session"))
+        self.lose(ConnectionError("the server has forgotten the session"))
         await self.connect()
         return await request()
 

@@ -306,6 +306,34 @@ async def test_a_refused_call_leaves_a_session_that_the_server_knows(status):
     assert (requests.count("tools/call"), requests.count("initialize")) == (2, 1)
 
 
+async def test_a_call_right_after_one_that_broke_the_connection_connects_again():
+    async def reply(message):
+        if requests.count("tools/call") == 1 and message.get("method") == "tools/call":
+            raise asyncio.CancelledError  # closes the connection: there's no reply
+
+    async with http_server(reply) as (url, requests), connect(url=url) as server:
+        [echo] = server.tools
+        with pytest.raises(MCPError, match="may have had effects"):
+            await echo.execute({})
+        assert text_of(await echo.execute({})) == "done"
+    assert (requests.count("tools/call"), requests.count("initialize")) == (2, 2)
+
+
+async def test_calls_that_are_refused_together_connect_again_together():
+    async def reply(message):
+        if requests.count("initialize") == 1 and "tools/call" in requests:
+            slow = message.get("method") == "tools/list" and requests.count("tools/list") > 2
+            await asyncio.sleep(0.3 * slow)
+            return 404, "text/plain", "unknown"
+        return None
+
+    async with http_server(reply) as (url, requests), connect(url=url) as server:
+        [echo] = server.tools
+        results = await asyncio.gather(*[echo.execute({}) for _ in range(5)])
+        assert [text_of(parts) for parts in results] == ["done"] * 5
+    assert requests.count("initialize") == 2
+
+
 async def test_a_call_that_is_always_refused_is_sent_twice():
     async def reply(message):
         is_known = "tools/call" not in requests[-2:]  # neither a call, nor the list after a call
