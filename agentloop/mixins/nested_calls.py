@@ -171,7 +171,7 @@ class Caller:
         """Run a nested call if it may run. Return its result, or what ends the run."""
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
-            if state.may_start or (tool.resumes and state.result is None):
+            if state.may_start or (tool.resumes and state.status == "running"):
                 ended = await capture(self.run_calls([call]))
                 if isinstance(ended, Result):
                     ended = TaskComplete(ended.text, ended.value)

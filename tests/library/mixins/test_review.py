@@ -457,6 +457,52 @@ async def test_a_nested_call_that_asks_is_edited_and_returns_its_plain_result():
     assert bank.paid == {(7, "anna"): 1}
 
 
+@ASKS
+@pytest.mark.parametrize("verdict", ["deny", "respond"])
+@pytest.mark.parametrize("has_callback", [True, False])
+async def test_a_nested_call_of_an_idempotent_tool_is_decided_once(
+    asks_itself, verdict, has_callback
+):
+    asked = []
+
+    def approve(waiting, why):
+        asked.append(waiting.id)
+        return Review(verdict, "by hand")
+
+    @tool(idempotent=True)
+    def pay(amount: int, approved: Annotated[bool, Depends(is_approved)]) -> str:
+        """Pay."""
+        if asks_itself and not approved:
+            raise NeedsApproval
+        bank.paid[amount] += 1
+        return "paid"
+
+    @tool(idempotent=True, read_only=True)
+    async def book(agent: Agent = Depends(current_agent)) -> str:
+        """Book."""
+        try:
+            return await agent.call("pay", amount=500)
+        except ToolError as error:
+            return str(error)
+
+    bank = Bank()
+    clerk = (Agent if asks_itself else Asking)(llm=replaying(call("book"), last), tools=[book, pay])
+    agent = Asking(
+        llm=replaying(call("clerk", prompt="Pay."), last),
+        tools=[as_tool(clerk, "clerk", "Pays")],
+        approval_mode="auto",
+        approval_callback=approve if has_callback else None,
+    )
+    result = await agent.run("go")
+    if not has_callback:
+        agent.decide(result.pending[0].id, verdict, "by hand")
+        result = await agent.run()
+    assert result.stop_reason == "completed"
+    assert "by hand" in result.text
+    assert len(asked) == has_callback
+    assert not bank.paid
+
+
 def innermost(event):
     """Return the event of an agent, or of a sub-agent at any depth."""
     return innermost(event.event) if isinstance(event, SubAgentEvent) else event
