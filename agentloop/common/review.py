@@ -37,6 +37,7 @@ from ..transcript import (
     RoutedCall,
     ToolStart,
     record_of,
+    with_calls_made,
 )
 from .subagents import find_tool_of
 
@@ -131,16 +132,15 @@ class Decision(CallEntry):
             state.status = "pending"
         elif self.is_response:
             state.status, state.decided = "answered", state.call.answer(self.reason)
-        elif state.start:  # it may have had effects
-            state.status = "sealed"
         else:
-            state.status, state.decided = "denied", denied(state, self.reason)
+            state.status = "sealed" if state.start else "denied"
+            state.decided = denied(state, self.reason)
 
 
 def denied(state: CallState, reason: str) -> ToolMessage:
     """Return the result of a call that was denied, or whose second start was denied."""
     if state.start:
-        text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
+        text = with_calls_made(state, f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip())
         return state.call.answer(text, is_error=True, origin="sealed")
     return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
 

@@ -220,7 +220,7 @@ def test_a_started_call_is_never_in_the_state_denied_regardless_of_its_result():
 def test_a_denial_of_a_second_start_keeps_the_outcome_of_a_started_call_unknown():
     log = [TASK, asks(A), ToolStart("a"), Ask("a"), Decision("a", False, "Not twice.")]
     assert states_of(log)["a"].status == "sealed"
-    assert view(log)[-1].text == OUTCOME_UNKNOWN
+    assert view(log)[-1].text == f"{OUTCOME_UNKNOWN} It may not run again. Not twice."
     result = denied(states_of(log)["a"], "Not twice.")
     assert (result.origin, OUTCOME_UNKNOWN in result.text) == ("sealed", True)
     assert result.is_error

@@ -255,7 +255,7 @@ class TestApproval(test_loop.TestLoop):
         assert (await agent.run()).stop_reason == "needs_approval", "a second run of the call"
         agent.decide(waiting.id, "deny", "Not twice.")
         assert (await agent.run()).text == "I stop here."
-        assert results(agent) == [OUTCOME_UNKNOWN]
+        assert results(agent) == [f"{OUTCOME_UNKNOWN} It may not run again. Not twice."]
         assert agent.conversation.states[waiting.id].status == "sealed"
 
     async def test_an_invalid_decision_is_an_error(self):

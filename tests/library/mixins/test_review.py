@@ -503,6 +503,35 @@ async def test_a_nested_call_of_an_idempotent_tool_is_decided_once(
     assert not bank.paid
 
 
+@DEPTHS
+async def test_nothing_inside_a_call_runs_once_its_second_start_is_denied(depth):
+    bank = Bank(depth)
+
+    @tool(idempotent=True)
+    async def book(agent: Agent = Depends(current_agent)) -> str:
+        """Book."""
+        return await agent.call("pay", amount=500)
+
+    agent = bank.agent(llm=replaying(call("book"), last))
+    pays = agent
+    for _ in range(depth):
+        pays = pays.tools[0].agent
+    pays.tools = [book, *pays.tools]
+    result = await agent.run("go")
+    for name in "book", "pay":
+        [waiting] = result.pending
+        assert waiting.name == name
+        agent.decide(waiting.id, "allow")
+        result = await agent.run()
+    [waiting] = result.pending
+    assert waiting.name == "book"
+    agent.decide(waiting.id, "deny", "Not today.")
+    result = await agent.run()
+    assert not bank.paid
+    assert "Not today." in result.text
+    assert "pay(" in result.text
+
+
 def innermost(event):
     """Return the event of an agent, or of a sub-agent at any depth."""
     return innermost(event.event) if isinstance(event, SubAgentEvent) else event
