@@ -68,6 +68,7 @@ from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 MAX_MESSAGE = 10_000_000  # bytes of a message
 MAX_STDERR = 100_000  # bytes read of what a server wrote to stderr, to quote the end of it
 MAX_BLOCKS = 1_000  # content blocks of a result
+MAX_IMAGES = 20  # images of a result: some providers reject a request that has more than 100
 MAX_TOOLS = 1_000  # tools of a server
 MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
@@ -199,6 +200,9 @@ class MCPTool(Tool):
                 reason += f". To let it ask the user, set elicitation=True and {HOW_TO_ASK}"
             raise MCPError(server.name, reason, failed.stderr) from None
         parts = [as_part(block) for block in result.content]
+        images = [at for at, part in enumerate(parts) if isinstance(part, ImagePart)]
+        for at in images[MAX_IMAGES:]:
+            parts[at] = TextPart(f"[Image omitted: the result has more than {MAX_IMAGES}.]")
         if result.is_error:
             raise ToolError(
                 mask(text_of(parts), server.secrets) or "The server gave no reason for the failure."

@@ -49,6 +49,12 @@ RESULTS = {
     "texts": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
     "image": {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]},
     "structured": {"content": [], "structuredContent": {"n": 1}},
+    "images": {
+        "content": [
+            *[{"type": "image", "data": PIXEL, "mimeType": "image/png"}] * 100,
+            {"type": "text", "text": "after them"},
+        ]
+    },
     "broken": {
         "content": [
             {"type": "image", "data": "A", "mimeType": "image/png"},

@@ -435,6 +435,14 @@ async def test_an_image_stays_an_image_and_a_long_result_is_truncated_in_the_mid
         assert len((await result_of(server, "long")).text) < 101_000
 
 
+async def test_the_number_of_images_in_a_result_is_limited(hostile):
+    async with hostile("good") as server:
+        message = await result_of(server, "images")
+    assert sum(isinstance(part, ImagePart) for part in message.content) == 20
+    assert message.text.count("Image omitted") == 80
+    assert "after them" in message.text
+
+
 async def test_errors_contain_no_secrets_and_no_variables_are_inherited(hostile, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-inherited")
     monkeypatch.setenv("TOKEN", "tk-67890 !")
