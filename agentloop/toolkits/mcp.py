@@ -361,7 +361,7 @@ class MCPServer:
             import httpx2
             from mcp.client import sse, streamable_http
         except ImportError:
-            raise ImportError("MCP needs the package mcp: pip install 'mcp>=2,<3'") from None
+            raise ImportError("MCP needs the package mcp: pip install 'mcp>=2.3,<3'") from None
         config = self.config
         address = httpx2.URL(config.url)
         auth = self.auth

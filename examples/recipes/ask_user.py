@@ -8,7 +8,7 @@ A server asks for a date, a confirmation or a login if you set `elicitation=True
 such as `AskingTool`. The model doesn't see its question. The class is a part of the program
 agentloop_chat, which is installed with agentloop; to change it, copy
 examples/agentloop_chat/mcp_questions.py. With the argument `serve`, this file is the server. It
-needs `pip install 'mcp>=2,<3'`; questions of the model need only `ask_user`.
+needs `pip install 'mcp>=2.3,<3'`; questions of the model need only `ask_user`.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Use it to offer an agent to MCP clients, such as coding agents. The one tool, `ask`, runs a fork of
 the agent. If a call awaits approval or an answer, the server asks the user of the client: "yes"
 allows a call, other text denies it. Since MCP 2026-07-28, the client then sends the call again.
-`python mcp_agent.py serve` is the server. Needs `pip install 'mcp>=2,<3'`.
+`python mcp_agent.py serve` is the server. Needs `pip install 'mcp>=2.3,<3'`.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ Use MCP for tools that run in another process or come from a third party. `serve
 particular tasks): `resource_tools` are tools with which the model browses them.
 
 With the argument `serve`, this program is a server for any MCP client; without arguments, an agent
-starts it and calls its tools. Requires `pip install 'mcp>=2,<3'`.
+starts it and calls its tools. Requires `pip install 'mcp>=2.3,<3'`.
 """
 
 import asyncio
