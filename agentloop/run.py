@@ -32,6 +32,7 @@ from .tools import Tool
 from .transcript import (
     CallState,
     Conversation,
+    Log,
     Record,
     RunEnd,
     RunStart,
@@ -52,6 +53,7 @@ class Runs(Protocol):
     """What a run needs of its agent: see `Loop`."""
 
     active_run: Run | None
+    log: Log
 
     @property
     def messages(self) -> MessageView: ...
@@ -61,6 +63,7 @@ class Runs(Protocol):
     def pending(self) -> tuple[ToolCall, ...]: ...
 
     async def wait_for_cancelled_run(self) -> None: ...
+    def refuse_if_busy(self) -> None: ...
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None: ...
     async def call_tool(self, call: ToolCall) -> ToolMessage: ...
     async def finish(self, result: Result) -> Result | None: ...
@@ -79,7 +82,9 @@ async def only_run(
     await agent.wait_for_cancelled_run()
     check_prompt(prompt, agent.conversation)
     run = Run(agent, events)
-    agent.active_run = run
+    with agent.log.lock:  # another thread may start a run at the same time
+        agent.refuse_if_busy()
+        agent.active_run = run
     try:
         run.start(prompt, extra)
         yield run

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from agentloop import Agent, ChatOpenAI, MessageQueue, ScriptedModel, ToolMessage, tool
+from agentloop import Agent, AgentBusy, ChatOpenAI, MessageQueue, ScriptedModel, ToolMessage, tool
 from agentloop.models.scripted import call
 from tests.doubles.openai_double import OpenAIDouble
 
@@ -98,6 +98,36 @@ def test_closed_event_loops_keep_no_connections():
         asyncio.run(Agent(llm=llm).query("hi"))  # releases the last event loop
         gc.collect()
     assert sizes[-1] < sizes[0] + 10, "two for each loop would be 38 more"
+
+
+def test_two_threads_that_start_a_run_at_the_same_time_get_one_run():
+    ended = []
+    both = threading.Barrier(2)
+
+    def instructions(agent):
+        if threading.current_thread() in threads:
+            both.wait(5)  # both runs are about to start
+        return "Be brief."
+
+    def reply(messages, tools):
+        for other in {*threads} - {threading.current_thread()}:
+            other.join(0.2)  # the refused one ends meanwhile
+        return "ok"
+
+    def run():
+        try:
+            ended.append(agent.run_sync("x").text)
+        except AgentBusy:
+            ended.append("busy")
+
+    agent = Agent(llm=ScriptedModel(reply, reply), system_prompt=instructions)
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ended) == ["busy", "ok"]
+    assert len(agent.messages) == 2
 
 
 def test_a_listener_may_wait_for_another_agent_that_receives_a_message():
