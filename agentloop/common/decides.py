@@ -75,11 +75,12 @@ class Decides(Loop):
         any more, or waits for `decide()`; TypeError for an object that has no text; and AgentBusy
         during a run.
         """
-        state = self.waiting_call(call_id)
-        answer = state.awaits.answered(content) if state.awaits else None
-        if answer is None:
-            answer = Answered(call_id, to_result(state.call, content, self.max_result_chars))
-        self.record(record_of(state.call, answer))
+        with self.log.lock:  # another thread may answer at the same time
+            state = self.waiting_call(call_id)
+            answer = state.awaits.answered(content) if state.awaits else None
+            if answer is None:
+                answer = Answered(call_id, to_result(state.call, content, self.max_result_chars))
+            self.record(record_of(state.call, answer))
 
     def state_to_decide(self, call_id: str) -> CallState:
         """The state of a call that you may decide on. Raises ValueError for any other."""

@@ -457,6 +457,24 @@ async def test_a_nested_call_that_asks_is_edited_and_returns_its_plain_result():
     assert bank.paid == {(7, "anna"): 1}
 
 
+async def test_of_two_threads_that_answer_one_question_the_second_is_refused():
+    both = Barrier(2)
+
+    class Meeting(Agent):
+        def waiting_call(self, call_id):
+            state = super().waiting_call(call_id)
+            with suppress(BrokenBarrierError):
+                both.wait(0.2)
+            return state
+
+    llm = replaying(call("ask_user", question="Which account?"), last)
+    agent = Meeting(llm=llm, tools=[ask_user])
+    [waiting] = (await agent.run("go")).pending
+    answers = [asyncio.to_thread(agent.answer, waiting.id, text) for text in ("one", "two")]
+    outcomes = await asyncio.gather(*answers, return_exceptions=True)
+    assert sum(isinstance(outcome, ValueError) for outcome in outcomes) == 1
+
+
 @ASKS
 @pytest.mark.parametrize("verdict", ["deny", "respond"])
 @pytest.mark.parametrize("has_callback", [True, False])
