@@ -72,7 +72,7 @@ class Limits(Priced):
         of the model is unknown, you get an error before the first request; if that of a sub-agent's
         model is, the run ends after its request.
     max_seconds: how many seconds a run may take. Then requests and calls that still run are
-        cancelled.
+        cancelled. An `approval_callback` has its own `approval_timeout`.
     max_tool_calls: how many calls may run. The model reads why another one didn't. Calls that an
         earlier run left open don't count.
     max_tool_failures: how often one tool may fail in a row, in the order of the results. A call
