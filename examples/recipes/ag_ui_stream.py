@@ -23,6 +23,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from pydantic import BaseModel, Field
+
 from agentloop import Agent, Message, ScriptedModel, ToolCall, call, tool
 from agentloop import events as e
 from agentloop.mixins.approval import Approval
@@ -147,6 +149,28 @@ async def ag_ui_stream(
         yield line("RUN_ERROR", message="The run failed.", code=type(error).__name__)
 
 
+class Posted(BaseModel):
+    """A message of a page."""
+
+    role: str
+    content: Any = ""
+
+
+class Answer(BaseModel):
+    interruptId: str
+    status: str
+    payload: Any = None
+
+
+class RunInput(BaseModel):
+    """What a page sends. Source: https://docs.ag-ui.com/sdk/js/core/types"""
+
+    threadId: str
+    runId: str
+    messages: list[Posted] = Field(min_length=1)
+    resume: list[Answer] | None = None
+
+
 def application(template: Agent) -> Any:
     """Make a FastAPI application. Each thread is a fork of the template, kept in memory."""
     from fastapi import FastAPI
@@ -155,13 +179,13 @@ def application(template: Agent) -> Any:
     app, threads = FastAPI(), dict[str, Agent]()
 
     @app.post("/")
-    async def run(request: dict[str, Any]) -> StreamingResponse:
+    async def run(request: RunInput) -> StreamingResponse:
         """Run a thread. The agent has its history, so only the newest message is read."""
-        thread, newest = request["threadId"], request["messages"][-1]
+        thread, newest = request.threadId, request.messages[-1]
         agent = threads.setdefault(thread, template.fork())
-        prompt = str(newest["content"]) if newest["role"] == "user" else None
-        resume, run_id = request.get("resume") or (), request["runId"]
-        lines = ag_ui_stream(agent, prompt, thread, resume, run_id)
+        prompt = str(newest.content) if newest.role == "user" else None
+        resume = [entry.model_dump() for entry in request.resume or ()]
+        lines = ag_ui_stream(agent, prompt, thread, resume, request.runId)
         return StreamingResponse(lines, media_type="text/event-stream")
 
     return app

@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agentloop import Agent, ScriptedModel, call
@@ -121,6 +122,26 @@ async def test_a_page_that_answers_twice_in_one_request_decides_once():
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
     [result] = [each["content"] for each in events if each["type"] == "TOOL_CALL_RESULT"]
     assert result == "paid 500"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"threadId": None},
+        {"messages": []},
+        {"messages": ["hi"]},
+        {"resume": [{"status": "resolved"}]},
+        {"resume": ["yes"]},
+    ],
+)
+async def test_a_malformed_request_is_refused(wrong):
+    pytest.importorskip("fastapi")
+    recipe = load("ag_ui_stream")
+    posted = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "Hi."}]}
+    transport = httpx.ASGITransport(recipe.application(recipe.clerk))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        assert (await client.post("/", json=posted | wrong)).status_code == 422
+        assert (await client.post("/", json=posted)).status_code == 200
 
 
 def bundled(modules):
