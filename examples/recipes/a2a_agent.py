@@ -19,7 +19,7 @@ from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.utils.errors import UnsupportedOperationError
 from starlette.applications import Starlette
 
-from agentloop import Agent, ModelError, ScriptedModel, call, tool
+from agentloop import Agent, ScriptedModel, call, tool
 from agentloop.mixins.approval import Approval
 
 URL = "http://localhost:8000"
@@ -47,7 +47,7 @@ class Executor(AgentExecutor):
                 agent.answer(waiting.id, text)
         try:
             result = await agent.run(prompt)
-        except ModelError as error:  # its text may be confidential
+        except Exception as error:  # its text may be confidential
             reason = helpers.new_text_part(type(error).__name__)
             await task.failed(task.new_agent_message([reason]))
             return

@@ -142,12 +142,13 @@ async def test_two_a2a_clients_answer_a_question_once(a2a):
     assert task.status.state == a2a.types.TaskState.TASK_STATE_COMPLETED
 
 
-async def test_an_a2a_client_reads_no_text_of_a_model_error(a2a):
-    llm = ScriptedModel(ModelError("http://internal.example refused"))
+@pytest.mark.parametrize("kind", [ModelError, LookupError])
+async def test_an_a2a_client_reads_no_text_of_an_error(a2a, kind):
+    llm = ScriptedModel(kind("http://internal.example refused"))
     a2a.recipe.handler.agent_executor.template = a2a.recipe.clerk.fork(llm=llm)
     events = await a2a.say("Pay the bill of 5.")
     assert states(events, a2a.types)[-1] == "TASK_STATE_FAILED"
-    assert "ModelError" in f"{events}"
+    assert kind.__name__ in f"{events}"
     assert "internal.example" not in f"{events}"
 
 
