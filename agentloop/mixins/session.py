@@ -209,11 +209,15 @@ def list_sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> li
         if not SESSION_NAME.fullmatch(path.stem):
             continue
         try:
+            modified = path.lstat().st_mtime
+        except FileNotFoundError:  # it was deleted meanwhile
+            continue
+        try:
             lines = read_lines(path)
             title, latest = first_prompt(since_reset(lines)), first_prompt(reversed(lines))
         except (OSError, ValueError) as error:
             title, latest = one_line(str(error)), ""
-        infos.append(SessionInfo(path.stem, title, latest, path.lstat().st_mtime, path))
+        infos.append(SessionInfo(path.stem, title, latest, modified, path))
     return sorted(infos, key=lambda info: -info.modified)
 
 

@@ -295,6 +295,15 @@ class TestSession(test_loop.TestLoop):
         assert "schema 2" in newer.title
         assert list_sessions(tmp_path, "[en]*") == [empty, newer]
 
+    def test_a_session_that_is_deleted_meanwhile_is_not_listed(self, tmp_path, monkeypatch):
+        for name in "ab":
+            write(tmp_path, UserMessage("hi"), name=name)
+        deleted = tmp_path / "a.jsonl"
+        found = [deleted, tmp_path / "b.jsonl"]
+        deleted.unlink()
+        monkeypatch.setattr(type(tmp_path), "glob", lambda *_: found)
+        assert [info.name for info in list_sessions(tmp_path)] == ["b"]
+
     def test_a_title_is_one_line_without_control_characters(self, tmp_path):
         write(tmp_path, UserMessage("one\u2028two\r\nthree\x1b[31m \u202efour"))
         [info] = list_sessions(tmp_path)
