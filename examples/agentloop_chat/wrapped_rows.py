@@ -1,13 +1,13 @@
-"""Erases the prompt and the live area if a terminal got narrower and has wrapped their rows."""
+"""Erases the prompt and the live area, but no row above them, after a terminal has wrapped rows."""
 
 import os
 from time import sleep
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.layout import Layout
 from prompt_toolkit.renderer import Renderer
 
-# Variables set by terminals that truncate rows when they become narrower, instead of wrapping rows
-TRUNCATING = ("XTERM_VERSION", "STY")
+WRAPS = 20  # maximum number of times that a narrower terminal wraps a row
 RESIZE_PAUSE = 0.3  # seconds without a change that end a series of resizes; tmux reports after 0.25
 
 
@@ -19,7 +19,7 @@ class RowRenderer(Renderer):
 
     def __init__(self, app: Application[str]) -> None:
         self.app = app
-        self.width = app.output.get_size().columns  # of the drawn rows
+        self.width = app.output.get_size().columns
         super().__init__(
             app.renderer.style,
             app.output,
@@ -31,22 +31,29 @@ class RowRenderer(Renderer):
         self.output.enable_bracketed_paste()
         self.output.flush()
 
+    def render(self, app: Application[str], layout: Layout, is_done: bool = False) -> None:
+        """Draw, but nothing while the terminal is being resized."""
+        while (width := self.output.get_size().columns) != self.width:
+            self.erase()
+            self.width = width
+            sleep(RESIZE_PAUSE)
+        super().render(app, layout, is_done)
+
     def erase(self, leave_alternate_screen: bool = True) -> None:
-        """Erase row by row: if all go at once, tmux keeps them."""
+        """Erase what was drawn. If a terminal other than tmux has wrapped rows, the first ones stay.
+
+        A terminal may wrap rows before it reports its width, so a count of wrapped rows could
+        include printed ones. In tmux, a backspace at the start of a row goes to the row before if
+        both were drawn as one, and otherwise does nothing.
+        """
         drawn, output = self.last_rendered_screen, self.output
-        if drawn and not any(map(os.environ.get, TRUNCATING)):
-            # the terminal would process the next change before the output for the current width
-            while (width := output.get_size().columns) != self.width:
-                self.width = width
-                sleep(RESIZE_PAUSE)
-            cursor = drawn.get_cursor_position(self.app.layout.current_window)
-            rows = cursor.x // width
-            for row in [drawn.data_buffer[y] for y in range(cursor.y)]:
-                used = (x for x in row if row[x].char != " " or "bg:" in row[x].style)
-                rows += max(used, default=0) // width + 1
+        if drawn and "TMUX" in os.environ:
+            rows = drawn.get_cursor_position(self.app.layout.current_window).y
+            start = "\r\b" * WRAPS + "\r"
+            output.write_raw(start + f"\x1b[A{start}" * rows)
+            output.erase_end_of_line()
+            output.cursor_forward(1)  # if all rows go at once, tmux keeps them
+            output.erase_down()
             output.write_raw("\r")
-            for _ in range(rows):
-                output.erase_end_of_line()
-                output.cursor_up(1)
-            output.cursor_down(cursor.y)
+            output.cursor_down(rows)
         super().erase(leave_alternate_screen)

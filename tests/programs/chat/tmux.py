@@ -17,10 +17,22 @@ needs_tmux = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not in
 
 
 class Tmux:
-    """The command `agentloop` or a shell in tmux. Methods wait for text, not for a time."""
+    """The command `agentloop` or a shell in tmux. Methods wait for text, not for a time.
+
+    in_tmux: whether the program knows that its terminal is tmux.
+    """
 
     def __init__(
-        self, *arguments, cwd, home, columns=100, rows=50, term="screen", shell=False, **env
+        self,
+        *arguments,
+        cwd,
+        home,
+        columns=100,
+        rows=50,
+        term="screen",
+        in_tmux=True,
+        shell=False,
+        **env,
     ):
         self.folder = tempfile.TemporaryDirectory()
         self.raw = Path(self.folder.name, "raw")
@@ -29,7 +41,8 @@ class Tmux:
         self.tmux = ["tmux", "-S", f"{self.folder.name}/socket", "-f", str(config)]
         # tmux does not always detect the end of a program
         then = '"$@"; echo "[left: $?]"; exec cat'
-        program = ["env", f"TERM={term}", sys.executable, "-m", "agentloop", *arguments]
+        hidden = [] if in_tmux else ["-u", "TMUX"]
+        program = ["env", *hidden, f"TERM={term}", sys.executable, "-m", "agentloop", *arguments]
         command = ["sh", "-c", then, "sh", *program]
         if shell:
             command = ["bash", "--norc", "-i"]
