@@ -283,8 +283,10 @@ async def http_server(reply):
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with listening:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp", requests
-    await cancel_and_wait(tasks, 1)
+        try:
+            yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp", requests
+        finally:
+            await cancel_and_wait(tasks, 1)  # from Python 3.12 on, a server waits for them
 
 
 @pytest.mark.parametrize("status", [400, 404])
