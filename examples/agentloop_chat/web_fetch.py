@@ -3,9 +3,9 @@
     agent = Agent(llm=..., tools=[web_fetch(["docs.python.org"])])
 
 The model chooses among the hosts that you list. The tool follows no redirects, stores no cookies,
-and uses no proxies. A host name is resolved once, and the request goes to the address that was
-checked. A private address is refused, unless the host is a private address itself, or a name of a
-private network ("localhost", "crm", "crm.internal"). The recipe
+and uses no proxies. A host name is resolved once, and the request goes to the first of its checked
+addresses that accepts a connection. A private address is refused, unless the host is a private
+address itself, or a name of a private network ("localhost", "crm", "crm.internal"). The recipe
 examples/recipes/tools_from_a_config.py makes tools of HTTP requests in a JSON file.
 """
 
@@ -16,6 +16,7 @@ import html
 import re
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 
 import httpx
@@ -71,8 +72,9 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     """
     host = request.url.raw_host.decode()
     try:
-        await use_checked_address(request, host)
-        response, body = await exchange(request)
+        addresses = await checked_addresses(host)
+        request.extensions["sni_hostname"] = host
+        response, body = await exchange(request, addresses)
     except (httpx.HTTPError, OSError, UnicodeError) as error:
         text = f"{host}: {describe_error(error, lambda text: mask(text, secrets))}"
         raise ToolError(mask(text, secrets)) from None
@@ -82,8 +84,8 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     return text
 
 
-async def use_checked_address(request: httpx.Request, host: str) -> None:
-    """Resolve a host, check its addresses, and send the request to the first one.
+async def checked_addresses(host: str) -> list[str]:
+    """Resolve a host, and check its addresses.
 
     The name must not be resolved again, because the second answer could be another.
     """
@@ -93,15 +95,28 @@ async def use_checked_address(request: httpx.Request, host: str) -> None:
         for address in addresses:
             if not is_public(address):
                 raise PermissionError(f"the private address {address} is not allowed")
-    request.extensions["sni_hostname"] = host
-    request.url = request.url.copy_with(host=addresses[0])  # the Host header still has the name
+    return addresses
 
 
-async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
+async def exchange(
+    request: httpx.Request, addresses: Sequence[str]
+) -> tuple[httpx.Response, bytes]:
+    """Send a request to the first address that accepts a connection.
+
+    "localhost" is often ::1 first, where few servers listen.
+    """
+    for address in addresses[:-1]:
+        with suppress(httpx.ConnectError):
+            return await exchange_with(address, request)
+    return await exchange_with(addresses[-1], request)
+
+
+async def exchange_with(address: str, request: httpx.Request) -> tuple[httpx.Response, bytes]:
     """Send a request over a connection of its own. Returns the response and its body.
 
     It stops reading the body soon after MAX_BYTES.
     """
+    request.url = request.url.copy_with(host=address)  # the Host header still has the name
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("User-Agent", "agentloop")
     body = bytearray()

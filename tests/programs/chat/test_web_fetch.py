@@ -82,6 +82,12 @@ class TestWebFetch:
         assert resolver["asked"].count("rebind.example.com") == 1
         assert server.got[0][1]["host"] == f"rebind.example.com:{server.port}"
 
+    async def test_an_address_where_nobody_listens_is_followed_by_the_next(self, resolver, server):
+        resolver["localhost"] = [["::1", "127.0.0.1"], ["::1", "::1"]]
+        assert await fetch(f"http://localhost:{server.port}/") == "200 OK \n{}"
+        assert "ConnectError" in await failure(f"http://localhost:{server.port}/")
+        assert len(server.got) == 1
+
     async def test_tls_verifies_the_certificate_for_the_name(self, tmp_path, resolver, monkeypatch):
         cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
         made_of = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=crm", "-days", "2"]
