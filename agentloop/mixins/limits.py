@@ -225,7 +225,7 @@ class RunUsage(Fold):
             self._add(record)
 
     def calls_before(self, calls: Sequence[ToolCall]) -> int:
-        """How many calls there were before these; fewer than none if an earlier run made them."""
+        """How many calls of the run came before these; negative if an earlier run made them."""
         return self._calls_before.get(calls[0].id, self._calls - len(calls))
 
     def _add(self, request: RequestRecord) -> None:
