@@ -309,7 +309,7 @@ class Approval(Gate):
         """
         resumes = any(tool.resumes for tool in self.toolset() if tool.name == state.call.name)
         if state.status == "pending" or (state.status == "running" and resumes and state.inner):
-            await self.call_tools([asked(state)])
+            await self.call_tools([state.call])
         state = self.conversation.states[state.call.id]
         result = state.result
         decision = state.newest(Decision)

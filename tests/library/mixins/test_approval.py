@@ -704,3 +704,20 @@ async def test_a_deferred_call_is_judged_again_before_it_runs(bases):
     assert "The bank is closed." in agent.messages[-2].text
     await agent.run("next")
     assert agent.llm.requests[-1].messages[-1].text == "next"
+
+
+@pytest.mark.parametrize("bases", [(Hooks, Approval), (Approval, Hooks)])
+async def test_a_hook_changes_a_deferred_call_once(bases):
+    def add(data):
+        return {"updatedInput": {"command": "time " + data["tool_input"]["command"]}}
+
+    agent, ran = acting(
+        *(bash("ls"), "It waits.", "It ran."),
+        kind=type("Both", (*bases, Agent), {}),
+        hooks=[Hook("PreToolUse", add)],
+        defer_approval=True,
+    )
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    assert (await agent.run()).text == "It ran."
+    assert ran == ["time ls"]
