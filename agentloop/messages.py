@@ -283,6 +283,9 @@ class ImagePart(_Attachment):
 class FilePart(_Attachment):
     """A file, such as a PDF: a `url`, or `data` (bytes) with its `media_type`, and a file `name`.
 
+    If the model can't read this type of file, it gets the text of a text file, and otherwise a note
+    that the file was left out.
+
     `extra` may have fields for a provider, such as {"anthropic": {"citations": {"enabled":
     True}}}. If a provider has stored the file, it gets the file's id, and others get the data:
     {"openai": {"file": {"file_id": "file-1"}},

@@ -62,6 +62,7 @@ from .wire import (
     plain_text,
     read_citations,
     read_counts,
+    readable,
     resumed,
     rewrite_schema,
     stop_reason,
@@ -94,6 +95,10 @@ ANTHROPIC_STOP_REASONS = {
     "compaction": "pause",  # with pause_after_compaction
     "model_context_window_exceeded": "context_overflow",
 }
+# the types of files that models read. Sources:
+# https://platform.claude.com/docs/en/build-with-claude/vision,
+# https://platform.claude.com/docs/en/build-with-claude/pdf-support
+CLAUDE_READS = "image/(jpeg|png|gif|webp)|application/pdf|text/.*"
 CHOICES: dict[str, JSON] = {
     "auto": {"type": "auto"},
     "required": {"type": "any"},
@@ -253,9 +258,8 @@ def write_anthropic_messages(
     sent back only to its server, because others reject its signature. Anthropic says that its own
     API, Bedrock and Google Cloud accept each other's, but people report that they don't:
     https://github.com/openclaw/openclaw/issues/110079
-
-    Raises BadRequest for a part that the API doesn't support.
     """
+    messages = readable(messages, "anthropic", CLAUDE_READS)
     write_result = partial(_write_result, loadable=loadable)
     write_reply = partial(_write_assistant, address=address)
     turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)

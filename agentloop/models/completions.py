@@ -39,6 +39,7 @@ from .wire import (
     plain_text,
     read_citations,
     read_counts,
+    readable,
     rewrite_schema,
     stop_reason,
     wire_arguments,
@@ -77,6 +78,9 @@ OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemin
 # https://github.com/NousResearch/hermes-agent/issues/20154,
 # https://github.com/swarmauri/swarmauri-sdk/issues/162
 MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
+# the types of files that models read. Source:
+# https://developers.openai.com/api/docs/guides/file-inputs
+CHAT_READS = "image/(jpeg|png|gif|webp)|audio/.*|application/pdf"
 BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
 
 
@@ -84,7 +88,7 @@ BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
 
 
 def write_part(part: Part) -> JSON:
-    """Write a part for Chat Completions. Raises BadRequest if the API doesn't support it."""
+    """Write a part for Chat Completions."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     kind, data, url, own = attachment(part, "openai")
@@ -243,7 +247,7 @@ def _attachment(message: ToolMessage) -> list[JSON]:
 def write_openai_messages(
     messages: Sequence[Message], owner: str = "", server: str = ""
 ) -> list[JSON]:
-    """Write messages for Chat Completions. Raises BadRequest for a part that it doesn't support.
+    """Write messages for Chat Completions.
 
     `owner` identifies the server and the model: opaque fields are sent back only to their owner.
     `server` is the address and the model, because some servers require more than others.
@@ -252,7 +256,7 @@ def write_openai_messages(
     """
     written: list[JSON] = []
     attached: list[JSON] = []  # the content of the additional user message
-    for message in messages:
+    for message in readable(messages, "openai", CHAT_READS):
         if isinstance(message, ToolMessage):
             call_id = _write_id(message.tool_call_id, server)
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}

@@ -47,6 +47,7 @@ from .wire import (
     plain_text,
     read_citations,
     read_counts,
+    readable,
     resumed,
     rewrite_schema,
     stop_reason,
@@ -68,6 +69,9 @@ GOOGLE_STOP_REASONS = {
     **dict.fromkeys(REFUSED, "refused"),
     **dict.fromkeys(MENDABLE, "tool_calls"),
 }
+# the types of files that models read. Source:
+# https://firebase.google.com/docs/ai-logic/input-file-requirements
+GEMINI_READS = "image/(jpeg|png|webp|hei[cf])|(audio|video|text)/.*|application/pdf"
 # schema keywords that Gemini doesn't support
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING = {"auto": None, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
@@ -147,9 +151,8 @@ def write_google_messages(messages: Sequence[Message], owner: str = "") -> list[
 
     `owner` identifies the server: the Gemini API and Vertex AI reject each other's signatures.
     Source: https://github.com/BerriAI/litellm/issues/32140
-
-    Raises BadRequest for a part that the API doesn't support.
     """
+    messages = readable(messages, "google", GEMINI_READS)
     write_reply = partial(_write_google_assistant, owner=owner)
     turns = in_turns(messages, write_reply, _write_google_result, _write_google_part)
     contents = list[JSON]()

@@ -469,10 +469,7 @@ class HTTPModel(Advised, ABC):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        """The body of a request, in which values may be `Encoded`: see `request_body` for bytes.
-
-        Raises BadRequest for a part that the API doesn't support.
-        """
+        """The body of a request, in which values may be `Encoded`: see `request_body` for bytes."""
 
     @abstractmethod
     def read(self, data: JSON) -> AssistantMessage:

@@ -37,6 +37,7 @@ from .wire import (
     needed_thoughts,
     plain_text,
     read_citations,
+    readable,
     stop_reason,
     wire_arguments,
     wire_id,
@@ -48,6 +49,9 @@ RESPONSES_STOP_REASONS = {
     "max_output_tokens": "length",
     "content_filter": "refused",
 }
+# the types of files that models read. Source:
+# https://developers.openai.com/api/docs/guides/file-inputs
+RESPONSES_READS = "image/(jpeg|png|gif|webp)|(application|text)/.*"
 # calls that the client must answer, of tools that this library doesn't have
 OTHER_CALLS = (
     "computer_call",
@@ -125,7 +129,7 @@ def write_items(
     """
     items = list[JSON]()
     found = dict[str, JSON]()
-    for message in messages:
+    for message in readable(messages, "openai", RESPONSES_READS):
         if not isinstance(message, ToolMessage):
             items += _additional_tools(found)
             found.clear()

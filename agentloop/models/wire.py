@@ -8,6 +8,7 @@ These functions write requests and read replies; http.py sends and receives them
 import base64
 import hashlib
 import json
+import logging
 import re
 import time
 from abc import ABC, abstractmethod
@@ -23,7 +24,7 @@ from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
-from ..errors import BadRequest, BadResponse
+from ..errors import BadResponse
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
 from ..messages import (
     JSON,
@@ -38,11 +39,14 @@ from ..messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    Unknown,
     UserMessage,
     cache_of,
     clean_text,
 )
 from ..tools import Tool
+
+logger = logging.getLogger("agentloop")
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 LONGEST_ASKED = 86_400.0  # seconds; a longer delay counts as a day
@@ -392,17 +396,54 @@ def _is_returnable(block: Any) -> bool:
     return all(map(_is_returnable, parts))
 
 
+def readable(messages: Sequence[Message], provider: str, reads: str) -> list[Message]:
+    """Put text in place of the files that the provider's models can't read.
+
+    The API would refuse this request, and each later one, because they all have the file.
+
+    reads: matches the media types that the models can read.
+    """
+    read = list[Message]()
+    for message in messages:
+        if not isinstance(message.content, str):
+            parts = [_as_readable(part, provider, reads) for part in message.content]
+            message = replace(message, content=parts)
+        read.append(message)
+    return read
+
+
+def _as_readable(part: Part, provider: str, reads: str) -> Part:
+    """The part, or a text in its place: the text of a text file, or what is missing."""
+    if isinstance(part, TextPart):
+        return part
+    if isinstance(part, Unknown):
+        return TextPart("[Left out: a part that this version of agentloop doesn't know.]")
+    kind, data, url, own = attachment(part, provider)
+    if own:
+        return part
+    if isinstance(part, FilePart) and kind.startswith("image/"):  # some APIs refuse it as a file
+        part = ImagePart(part.url, part.data, part.media_type, extra=part.extra)
+    if url or re.fullmatch(reads, kind):
+        return part
+    with suppress(ValueError):  # it isn't text
+        text = base64.b64decode(data).decode()
+        if "\0" not in text:
+            return TextPart(text)
+    logger.warning("a file of type %s was left out: this model can't read it", kind)
+    return TextPart(f"[Left out: a file of type {kind}, which this model can't read.]")
+
+
 def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
     """The media type of an image or a file, its data in base64, its URL if it has one, and the
-    provider's fields in its `extra`. Raises BadRequest for other parts.
+    provider's fields in its `extra`.
     """
-    if not isinstance(part, ImagePart | FilePart):
-        raise BadRequest(f"a request can't contain {part!r:.80}")
+    assert isinstance(part, ImagePart | FilePart)  # others have become text
     own = as_dict(part.extra, provider)
-    found = re.fullmatch("data:([^;,]+);base64,(.*)", part.url or "")
-    if found:
-        return found[1], found[2], None, own
-    return part.media_type or "", base64.b64encode(part.data or b"").decode(), part.url, own
+    kind, url = part.media_type or "", part.url
+    data = base64.b64encode(part.data or b"").decode()
+    if found := re.fullmatch("data:([^;,]+);base64,(.*)", url or ""):
+        kind, data, url = found[1], found[2], None
+    return kind.replace("image/jpg", "image/jpeg"), data, url, own  # a usual slip
 
 
 def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) -> JSON:

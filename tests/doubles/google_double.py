@@ -27,6 +27,8 @@ from .openai_double import (
     pieces,
 )
 
+# "Unsupported MIME type" for others: https://github.com/google/adk-python/issues/5693
+BLOBS = "image/(png|jpeg|webp|hei[cf])|(audio|video|text)/.*|application/pdf"
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 FIELDS = {  # the permitted fields of each object
     "": [
@@ -307,6 +309,7 @@ def _check_part(part: Any, role: str) -> None:
 def _check_blob(blob: Any) -> None:
     try:
         good = blob["mimeType"] and base64.b64decode(blob["data"], validate=True)
+        assert re.fullmatch(BLOBS, blob["mimeType"]), f"Unsupported MIME type: {blob['mimeType']}"
     except (KeyError, binascii.Error):
         good = None
     assert good, "Base64 decoding failed"

@@ -58,6 +58,9 @@ def calls(*items: Sequence[Any]) -> Reply:
     return Reply(calls=items)
 
 
+# for others: "The image data you provided does not represent a valid image."
+# https://github.com/openai/codex/issues/7459
+IMAGE_DATA = "data:image/(jpeg|png|gif|webp);base64,.*"
 PROVIDER_TOOLS = ("web_search", "code_interpreter")  # executed by the server
 
 
@@ -375,6 +378,14 @@ def _check_content(content: Any, role: str) -> None:
         kind = part.get("type")
         assert kind == "text" or (role == "user" and kind in ("image_url", "file", "input_audio"))
         assert kind in part
+        if kind == "image_url":
+            check_url(part["image_url"]["url"])
+        if "file_data" in part.get("file", ()):
+            check_url(part["file"]["file_data"], "data:application/pdf;.*")
+
+
+def check_url(url: str, allowed: str = IMAGE_DATA) -> None:
+    assert not url.startswith("data:") or re.fullmatch(allowed, url), url[:40]
 
 
 # ---- replies

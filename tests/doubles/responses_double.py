@@ -19,6 +19,7 @@ from .openai_double import (
     check_functions,
     check_system,
     check_turns,
+    check_url,
     pieces,
     scripted_calls,
 )
@@ -255,6 +256,9 @@ def _check_content(content: Any, role: str) -> None:
         kind, kinds = part.get("type"), PARTS[role]
         assert kind in kinds
         assert not kinds[kind] or kinds[kind] in part
+        if kind == "input_image":
+            check_url(part["image_url"])
         if kind == "input_file":
+            assert not re.match("data:(image|audio|video)/", part.get("file_data", ""))
             assert len(part.keys() & {"file_data", "file_url", "file_id"}) == 1
             assert "file_data" in part or "filename" not in part

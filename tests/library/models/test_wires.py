@@ -1,6 +1,7 @@
 """Behaviour common to all providers: request bodies and handling of every fault."""
 
 import asyncio
+import base64
 import json
 import logging
 from dataclasses import replace
@@ -483,9 +484,52 @@ async def test_an_image_follows_the_last_result_if_results_cannot_contain_images
     assert places == sorted(places)
 
 
-def test_an_unsupported_part_is_rejected(wire):
-    with pytest.raises(BadRequest, match="can.t contain"):
-        body_of(wire.model("http://x"), [UserMessage([Unknown({"type": "zzz"})])])
+ODD_PARTS = (
+    ImagePart(data=b"BM\xff\0", media_type="image/bmp"),
+    FilePart(data=b"PK\xff\0", media_type="application/x-odd", extra={"other": {"a": 1}}),
+    FilePart(data=b"\0", media_type="application/json"),
+    FilePart(url="data:video/mp4;base64,/w==", name="a.mp4"),
+    FilePart(data=b"\xff", media_type="audio/ogg"),
+    Unknown({"type": "zzz"}),
+)
+
+
+@pytest.mark.parametrize("part", ODD_PARTS)
+@pytest.mark.parametrize("place", ["prompt", "result"])
+async def test_a_conversation_goes_on_after_a_file_that_the_model_cannot_read(wire, place, part):
+    turn = [UserMessage(["listen", part])]
+    if place == "result":
+        turn = [*HI, CALLED, replace(RESULT, content=["the page", part])]
+    sent = json.dumps(await sent_body(wire, turn, TOOLS))  # the double refuses other types
+    assert ("listen" if place == "prompt" else "the page") in sent
+    is_left_out = "Left out" in sent
+    assert is_left_out != (part in [ODD_PARTS[at] for at in READ_BY[wire.name]])
+
+
+READ_BY = {"openai": [4], "responses": [1, 2], "anthropic": [], "google": [3, 4]}
+
+
+@pytest.mark.parametrize("kind", ["image/svg+xml", "application/json", "text/csv"])
+async def test_a_model_gets_the_text_of_a_text_file(wire, kind):
+    text = "<svg>"
+    turn = [*HI, CALLED, replace(RESULT, content=[FilePart(data=text.encode(), media_type=kind)])]
+    sent = json.dumps(await sent_body(wire, turn, TOOLS, **wire.bare))
+    assert text in sent or base64.b64encode(text.encode()).decode() in sent
+    assert "svg+xml" not in sent
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        FilePart(data=PNG.data, media_type="image/png"),
+        ImagePart(data=PNG.data, media_type="image/jpg"),
+    ],
+)
+async def test_an_image_in_a_file_or_with_a_usual_slip_in_its_type_is_an_image(wire, part):
+    kind = part.media_type.replace("jpg", "jpeg")
+    expected = ImagePart(data=PNG.data, media_type=kind)
+    sent, same = [await sent_body(wire, [UserMessage([each])]) for each in (part, expected)]
+    assert sent == same
 
 
 async def test_edited_messages_take_precedence_over_their_raw_data(wire):
