@@ -87,6 +87,12 @@ OWNERS = {  # the class for a model name, an API key or an environment variable,
 # identity, because a few compressed kilobytes can become gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 USER_AGENT = {"user-agent": "agentloop"}
+TIMEOUTS = {  # what to change after a timeout of httpx
+    "ConnectTimeout": "if the server needs longer, raise connect_timeout",
+    "ReadTimeout": "if the server needs longer, raise read_timeout",
+    "WriteTimeout": "if the server needs longer, raise read_timeout",
+    "PoolTimeout": "client has no free connection: raise max_connections",
+}
 # errors that a retry may solve
 RETRYABLE = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
 # what `HTTPModel.read` raises for an invalid reply
@@ -324,7 +330,7 @@ async def _pool() -> Pool:
 
 # ---- the model
 
-ENDPOINT = r"/(chat/completions|completions|responses|messages|[^/]+:\w*[gG]enerateContent)$"
+ENDPOINT = r"/(chat/completions|completions|responses|messages|[^/]+:\w*[gG]enerateContent)(?=\?|$)"
 
 
 def owner(text: str) -> str:
@@ -399,8 +405,8 @@ class HTTPModel(Advised, ABC):
         self.api_key = Secret(next(filter(None, keys), ""))
         url = self.base_url or os.environ.get(self.url_variable) or self.default_url
         self.base_url = re.sub(r"/+(\?|$)", r"\1", url)
-        if not re.match(
-            r"(?i)https?://([^/?#@]*@)?([^/?#@:\s]+|\[[\d:a-f]+\])(:\d+)?([/?]|$)", url
+        if not re.fullmatch(
+            r"(?i)https?://([^/?#@]*@)?([^/?#@:\s]+|\[[\d:a-f]+\])(:\d+)?([/?][^#\s]*)?", url
         ):
             raise ValueError(
                 f"{self!r}: base_url must be an http(s) address, not {url.rpartition('@')[2]!r}"
@@ -657,8 +663,6 @@ class HTTPModel(Advised, ABC):
 
     def _connection_error(self, error: Exception, request: httpx.Request) -> ModelError:
         """Describe a request that got no response."""
-        import httpx
-
         host = request.url.netloc.decode()
         size = len(request.content)
         is_refused = "refused" in request.extensions and _closed_unanswered(error)
@@ -671,9 +675,8 @@ class HTTPModel(Advised, ABC):
         if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
             hint = "no server at this address: start one (`ollama serve`?) or correct base_url"
             return ConnectionFailed(f"{host}: {hint}", should_retry=False)
-        if isinstance(error, httpx.PoolTimeout):
-            return ConnectionFailed(f"{host}: client has no free connection: raise max_connections")
-        return ConnectionFailed(self._hide(f"{host}: {type(error).__name__}: {cause}")[:500])
+        name = type(error).__name__
+        return ConnectionFailed(self._hide(f"{host}: {name}: {TIMEOUTS.get(name, cause)}")[:500])
 
     async def _attempt(
         self, content: bytes, parts: Accumulator, attempts: list[Attempt]
@@ -753,7 +756,9 @@ class HTTPModel(Advised, ABC):
             async with asyncio.timeout(self.timeout):
                 reply = await self._retry(content, on_delta, attempts)
         except TimeoutError:
-            failure = ConnectionFailed(f"{self!r}: no complete answer within {self.timeout} s")
+            failure = ConnectionFailed(
+                f"{self!r}: no complete answer within timeout={self.timeout} s"
+            )
             failure.attempts = tuple(attempts)
             raise failure from None
         except BaseException as error:

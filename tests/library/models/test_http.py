@@ -153,12 +153,21 @@ async def test_a_request_to_an_unreachable_host_is_retried_and_the_error_names_t
 
 @pytest.mark.parametrize(
     "url",
-    ["127.0.0.1:8123/v1", "ftp://x", "http://", "u:secret@host/v1", "http://me:secret#1@h/v1"],
+    [
+        *("127.0.0.1:8123/v1", "ftp://x", "http://", "u:secret@host/v1", "http://me:secret#1@h/v1"),
+        *("http://h/v1#a", "http://h/v1\n", "http://h/a b"),
+    ],
 )
 def test_an_invalid_address_is_rejected_at_construction(url):
     with pytest.raises(ValueError, match="must be an http") as caught:
         model(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("query", ["", "?api-version=2024-10-21"])
+def test_the_address_of_an_endpoint_is_rejected_at_construction(query):
+    with pytest.raises(ValueError, match="ends in '/chat/completions'"):
+        model(f"https://h/openai/deployments/d/chat/completions{query}")
 
 
 @pytest.mark.parametrize(
@@ -493,7 +502,10 @@ async def test_no_proxy_may_name_networks(host, uses_proxy, monkeypatch):
 
 @pytest.mark.parametrize(
     ("proxy", "remedy"),
-    [("socks5://127.0.0.1:9", "socksio.*pip install"), ("socks4://127.0.0.1:9", "ALL_PROXY")],
+    [
+        ("socks5://127.0.0.1:9", "socksio.*pip install"),
+        ("socks4://127.0.0.1:9", "ALL_PROXY"),
+    ],
 )
 async def test_a_proxy_that_cannot_be_used_is_an_error_that_says_why(proxy, remedy, monkeypatch):
     monkeypatch.setitem(sys.modules, "socksio", None)  # not installed

@@ -892,8 +892,8 @@ async def drip(connection):
 @pytest.mark.parametrize(
     ("then", "settings", "message"),
     [
-        (stall(), {"read_timeout": 0.02, "max_retries": 0}, "ReadTimeout"),
-        (drip, {"timeout": 0.05}, r"0\.05 s"),
+        (stall(), {"read_timeout": 0.02, "max_retries": 0}, "ReadTimeout.*read_timeout"),
+        (drip, {"timeout": 0.05}, r"timeout=0\.05 s"),
     ],
     ids=["silent", "busy"],
 )
