@@ -202,7 +202,8 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
             proxy=proxy and re.sub("^(?!.*://)", "http://", proxy),
         )
     except (ImportError, ValueError, httpx.InvalidURL) as error:
-        reason = f"{source.upper()}_PROXY in the environment: {error}"
+        hidden = re.sub("//.*@", "//***@", str(error))
+        reason = f"{source.upper()}_PROXY in the environment: {hidden}"
         raise ConnectionFailed(reason, should_retry=False) from None
 
 

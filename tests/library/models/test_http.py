@@ -505,6 +505,7 @@ async def test_no_proxy_may_name_networks(host, uses_proxy, monkeypatch):
     [
         ("socks5://127.0.0.1:9", "socksio.*pip install"),
         ("socks4://127.0.0.1:9", "ALL_PROXY"),
+        ("'http://127.0.0.1:9'", "ALL_PROXY.*'http"),  # quoted, as `docker run --env-file` keeps it
     ],
 )
 async def test_a_proxy_that_cannot_be_used_is_an_error_that_says_why(proxy, remedy, monkeypatch):
