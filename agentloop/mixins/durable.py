@@ -13,7 +13,9 @@ the second holds the result. When DBOS recovers a workflow, it replays it from t
 completed step returns what it has stored: no reply is billed twice, and the log gets the same
 records again. In a session, they replace those of the first attempt. A call that had started, but
 has no result, may have had effects. If its tool is idempotent, it runs again; if not, the model is
-told that the outcome is unknown. Outside a workflow, and inside a step, this mixin does nothing.
+told that the outcome is unknown. A nested call (see `NestedCalls`) is part of its caller's step: if
+that step runs again, a nested call runs again only if its own tool is idempotent. Outside a
+workflow, and inside a step of yours, this mixin does nothing.
 
 Mixins after Durable run inside the steps, which a replay skips. Those before Durable run again, so
 their decisions must depend on nothing but the log. The name of a request's step contains the
@@ -56,6 +58,8 @@ from ..transcript import OUTCOME_UNKNOWN, Record, RunStart, ToolStart
 
 # Inside a step: the agent that executes the step, and the list that collects the agent's records.
 _recording = ContextVar[tuple[Loop, list[Record | Stop]] | None]("recording", default=None)
+# Inside a step that runs again, because the process was killed during it
+_repeating = ContextVar("repeating", default=False)
 # The id of the replayed workflow, until the first step that is executed.
 _replayed = ContextVar[str | None]("replayed", default=None)
 
@@ -124,19 +128,22 @@ class Durable(Loop):
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         # if a mixin repeats a call, it needs new steps
         start, end = self._reserved.pop(call.id, None) or (_reserve_step(), _reserve_step())
-        if start is None:
-            return await super().call_tool(call)
-        started_before = True
+        started_before = start is not None or _repeating.get()
 
         def begin() -> None:  # a replay skips it
             nonlocal started_before
             started_before = False
 
-        await start.run_async({"name": f"start {call.name}"}, begin)
-        may_repeat = any(tool.idempotent for tool in self.toolset() if tool.name == call.name)
+        if start:
+            await start.run_async({"name": f"start {call.name}"}, begin)
+            _repeating.set(started_before)
         work = super().call_tool
-        if started_before and not may_repeat:
-            work = self._answer_unknown
+        if started_before:
+            named = [tool for tool in self.toolset() if tool.name == call.name]
+            if not any(tool.idempotent for tool in named):
+                work = self._answer_unknown
+        if start is None:  # outside a workflow, or inside a step
+            return await work(call)
         result: ToolMessage = await self._run_step(end, call.name, work, call)
         return result
 

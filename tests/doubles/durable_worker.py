@@ -209,6 +209,35 @@ def branch(where, url, runs, at):
     os._exit(0)
 
 
+@tool(idempotent=True)
+async def pay_both(agent: Agent = Depends(current_agent)) -> str:
+    """Pay twice."""
+    return f"{await agent.call(pay, n=0)}, {await agent.call(pay, n=1)}"
+
+
+@DBOS.workflow()
+async def nesting() -> str:
+    def think(messages, tools):
+        return call("pay_both") if len(messages) == 1 else messages[-1].text
+
+    return await Worker(llm=ScriptedModel(think, think), tools=[pay, pay_both]).query("Pay.")
+
+
+def nest(where, url, runs, at):
+    """Run a tool that calls another one, until effect `at` kills this process."""
+    global kill_at
+    kill_at = at
+    launch(where, url, "one")
+
+    async def main():
+        with SetWorkflowID("one"):
+            handle = await DBOS.start_workflow_async(nesting)
+        await handle.get_result()
+
+    asyncio.run(main())
+    os._exit(0)
+
+
 @DBOS.workflow()
 async def streaming() -> str:
     heard = []

@@ -131,6 +131,13 @@ def test_a_call_that_was_killed_is_an_error_for_the_model(tmp_path):
     assert all(unknown)
 
 
+def test_a_call_inside_an_idempotent_call_that_was_killed_does_not_run_again(tmp_path):
+    assert not live(tmp_path, 1, work=worker.nest)  # during the first payment
+    assert live(tmp_path, work=worker.nest)
+    assert lines(tmp_path, "effects") == ["one pay 0"]
+    assert "outcome is unknown" in result(url(tmp_path))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS // 5))
 def test_concurrent_runs_that_are_killed_repeatedly_complete_correctly(tmp_path, seed):
