@@ -25,7 +25,7 @@ from prompt_toolkit.formatted_text import (
     fragment_list_to_text,
     to_formatted_text,
 )
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
@@ -76,6 +76,15 @@ Enter     during an answer: queue the message (Up edits it, Esc removes it)
 A line that ends with \\ continues in the next line."""
 
 
+class InputHistory(FileHistory):
+    """The inputs of this chat and of earlier ones. If the file can't be written, Enter still works."""
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):
+            Path(self.filename).touch(0o600)
+            super().store_string(string)
+
+
 class Screen(RenderedChat):
     """An interactive chat.
 
@@ -105,14 +114,9 @@ class Screen(RenderedChat):
         self.commands = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
-        history: History = InMemoryHistory()
-        with suppress(OSError):  # otherwise the home folder is not writable
-            path = Path(HISTORY).expanduser()
-            path.touch(0o600)
-            history = FileHistory(path)
         self.session = PromptSession[str](
             lambda: self.prompt,
-            history=history,
+            history=InputHistory(Path(HISTORY).expanduser()),
             completer=FuzzyWordCompleter(self.words, WORD=True),
             complete_while_typing=False,
             complete_in_thread=True,

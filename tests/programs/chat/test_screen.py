@@ -1325,6 +1325,19 @@ def test_the_chat_works_without_a_session_if_the_home_folder_is_not_writable(cha
     assert "Continue:" not in screen.screen()
 
 
+def test_a_history_file_that_cannot_be_written_does_not_keep_enter_from_working(chat, tmp_path):
+    screen = chat("one", "two")
+    history = tmp_path / "home/.agentloop/history"
+    history.unlink(missing_ok=True)
+    history.mkdir()  # root may write into any file
+    screen.enter("first", "one")
+    screen.press("Up")
+    screen.expect("\n> first\n")
+    screen.press("C-u")
+    screen.enter("second", "two")
+    assert screen.leave() == 0
+
+
 @pytest.mark.parametrize("size", [(60, 20), (140, 45)])
 def test_a_resize_during_an_answer_loses_no_word(chat, size):
     hold = threading.Event()
