@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from difflib import unified_diff
 from itertools import cycle
 from pathlib import Path
@@ -190,7 +191,8 @@ class RenderedChat(Chat):
                 self.ended.add(id)
                 text = f"Background command {id} has ended: {task.get_name()}"
                 self.terminal.line(f"({text})", DIM)
-                self.agent.add_note(text)
+                with suppress(OSError):  # a full disk, which the next message reports
+                    self.agent.add_note(text)
 
     def append_output(self, piece: str) -> None:
         """Append to the recent output of a command."""
@@ -206,12 +208,12 @@ class RenderedChat(Chat):
         self.markdown(self.text)
         for line, *_ in self.calls.values():
             self.terminal.line(f"* {line}  (interrupted)", RED)
-        output = self.shown_output
+        output, was_running = self.shown_output, bool(self.calls)
         self.fold(output, "interrupted")
-        if self.calls and output:
-            self.agent.add_note(f"Output of the command before the interruption:\n{output}")
         self.calls.clear()
         self.text = self.output = ""
+        if output and was_running:
+            self.agent.add_note(f"Output of the command before the interruption:\n{output}")
 
     def rendered(self, text: str) -> str:
         """Render Markdown for this terminal; a screen reader gets the source."""

@@ -81,7 +81,7 @@ class InputHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         with suppress(OSError):
-            Path(self.filename).touch(0o600)
+            Path(HISTORY).expanduser().touch(0o600)
             super().store_string(string)
 
 
@@ -496,12 +496,14 @@ class Screen(RenderedChat):
     async def finish(self, work: Awaitable[object]) -> None:
         """Wait until this work ends, then start the next entry of the queue."""
         try:
-            await work
+            try:
+                await work
+            finally:
+                self.show_incomplete()
         except asyncio.CancelledError:
             self.note("Stopped.")
         except Exception as error:
             self.terminal.say(str(error), RED)
-        self.show_incomplete()
         if self.question or monotonic() - self.began > LONG_RUN:
             self.ring()
         self.status = ""

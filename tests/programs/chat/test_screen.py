@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import threading
 import time
@@ -1336,6 +1337,17 @@ def test_a_history_file_that_cannot_be_written_does_not_keep_enter_from_working(
     screen.press("C-u")
     screen.enter("second", "two")
     assert screen.leave() == 0
+
+
+@pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit is not installed")
+def test_a_full_disk_is_reported_and_the_chat_goes_on_when_there_is_room_again(chat):
+    screen = chat("done")
+    limit = "prlimit --fsize={}: --pid $PPID"  # of the chat, and so of its session
+    screen.enter(f"!echo printed; {limit.format(1)}", "File too large")
+    screen.expect("\ncontext ")
+    screen.enter(f"!{limit.format('unlimited')}", "[No output.]")
+    screen.enter("go", "done")
+    assert "go" in said(screen.server.requests[0])
 
 
 @pytest.mark.parametrize("size", [(60, 20), (140, 45)])
