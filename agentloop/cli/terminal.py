@@ -120,7 +120,8 @@ class Terminal:
 
     @property
     def width(self) -> int:
-        return shutil.get_terminal_size((100, 0)).columns
+        """The number of columns, at least 4: "..." and a character."""
+        return max(shutil.get_terminal_size((100, 0)).columns, 4)
 
     def say(self, text: str, style: str = "", indent: int = 0) -> None:
         """Print escaped lines of any length. Everything is printed here.

@@ -81,3 +81,13 @@ def test_a_line_is_cut_off_at_the_columns_that_its_characters_take():
     assert cut("x" * 21, 20) == "x" * 17 + "..."
     assert cut("日本語" * 3, 18) == "日本語" * 3
     assert cut("日本語" * 10, 20) == "日本語日本語日本..."
+
+
+def test_text_is_printed_even_in_a_terminal_of_one_column(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    terminal = Terminal(stream := io.StringIO())
+    terminal.is_screen = True
+    terminal.say("one two")
+    terminal.line("one two")
+    assert cut("one two", terminal.width) == "o..."
+    assert stream.getvalue() == "one\ntwo\n...\n"
