@@ -81,7 +81,7 @@ class SessionFile(FileIO):
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
             _lock(self.fileno())
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:  # others: the disk has no locks
             raise SessionLocked(
                 f"the session {path.stem!r} is open elsewhere: close it there first, or fork it "
                 "there into a separate session"

@@ -552,6 +552,17 @@ class TestSession(test_loop.TestLoop):
             child.wait()
             open_session(tmp_path)
 
+    @posix
+    def test_a_disk_that_has_no_locks_is_not_reported_as_a_session_in_use(
+        self, tmp_path, monkeypatch
+    ):
+        def flock(fd, how):
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr("fcntl.flock", flock)
+        with pytest.raises(OSError, match="No locks"):
+            open_session(tmp_path)
+
     @pytest.mark.parametrize("how", [{}, {"lasting": True}, {"lasting": True, "partly": True}])
     async def test_a_full_disk_loses_nothing_at_any_failing_call(self, tmp_path, monkeypatch, how):
         """Fail the n-th disk operation for n = 1, 2, ... until a scenario sees no fault."""
