@@ -47,7 +47,7 @@ class MeasuresRequests(Loop):
 
     async def apply_summary(self, summary: Summary, request: Request) -> Request:
         """Record a summary, and make a request of what the model now sees, instead of `request`."""
-        self.add(summary)
+        self.add(summary)  # before the estimates, during which another thread may clear the history
         before = self.request_tokens(request)
         request = replace(request, messages=await self.context())
         self.emit(CompactionEvent(summary.content, before, self.request_tokens(request)))
