@@ -663,9 +663,13 @@ def calls_to_resume(
             runnable.append(state.call)
         else:
             ended.append(state)
-            waiting = state.waiting_inside
-            runnable += [each.call for each in waiting if each.start or each.newest(Awaits)]
+            runnable += calls_inside(state)
     return runnable, ended
+
+
+def calls_inside(state: CallState) -> list[ToolCall]:
+    """The nested calls that may run although the call itself may not run again."""
+    return [each.call for each in state.waiting_inside if each.start or each.newest(Awaits)]
 
 
 def waiting_state(conversation: Conversation, call_id: str) -> CallState:

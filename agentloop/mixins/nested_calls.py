@@ -30,7 +30,7 @@ from ..messages import (
     ToolMessage,
 )
 from ..tools import Tool, find_tool
-from ..transcript import CallState, Record, placeholder_result
+from ..transcript import CallState, Record, calls_inside, placeholder_result
 from ..waiting import cancel_and_wait, capture, was_cancelled
 
 Outcome = ToolMessage | BaseException
@@ -168,11 +168,17 @@ class Caller:
         return record.call
 
     async def _run(self, call: ToolCall, tool: Tool) -> Outcome:
-        """Run a nested call if it may run. Return its result, or what ends the run."""
+        """Run a nested call if it may run, or else those inside it that may.
+
+        Returns its result, or what ends the run.
+        """
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
+            calls = [] if state.result else calls_inside(state)
             if state.may_start or (tool.resumes and state.status == "running"):
-                ended = await capture(self.run_calls([call]))
+                calls = [call]
+            if calls:
+                ended = await capture(self.run_calls(calls))
                 if isinstance(ended, Result):
                     ended = TaskComplete(ended.text, ended.value)
                 if ended:

@@ -371,6 +371,27 @@ async def test_a_caller_that_is_not_idempotent_does_not_run_again_after_the_deci
     assert ("paid 5" if verdict == "allow" else "Not today.") in text
 
 
+@pytest.mark.parametrize("verdict", ["allow", "deny"])
+async def test_a_caller_that_does_not_run_again_may_be_a_nested_call_itself(verdict):
+    @tool("Order all", idempotent=True, read_only=True)
+    async def order_all(agent: Caller) -> str:
+        try:
+            return await agent.call("order")
+        except ToolError as error:
+            return str(error)
+
+    agent, ran = agent_of(Asking, call("order_all"), "ok")
+    agent.tools = [order_all, *agent.tools]
+    result = await agent.run("go")
+    assert (await agent.run()).stop_reason == "needs_approval"  # without a decision
+    agent.decide(result.pending[0].id, verdict, note="Not today.")
+    assert (await agent.run()).text == "ok"
+    assert ran == ["order", "look price", *(["pay 5"] if verdict == "allow" else [])]
+    [text] = results(agent)
+    assert "outcome is unknown" in text
+    assert ("paid 5" if verdict == "allow" else "Not today.") in text
+
+
 async def test_a_prompt_cancels_a_suspended_nested_call():
     agent, ran = agent_of(Asking, call("order"), "ok")
     await agent.run("go")
