@@ -280,8 +280,7 @@ class Loop(Settings):
 
         The next prompt closes them, and they don't run.
         """
-        states = [*self.conversation.states.values()]  # another thread may read it during a run
-        return tuple(state.presented for state in states if state.awaits)
+        return tuple(state.presented for state in self.conversation.waiting)
 
     def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
         """The fold `kind(log, *settings)`, which has seen all records: see `Log.fold`."""

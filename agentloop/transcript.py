@@ -361,6 +361,16 @@ class Conversation(Fold):
         states = [*self.states.values()]
         return [state for state in states if state.result is None and not state.call.parent_id]
 
+    @property
+    def waiting(self) -> list[CallState]:
+        """The calls that wait for something from outside, in call order, at any depth.
+
+        `states` has the order of the log, which differs if calls that ran at once do so again.
+        """
+        states = [*self.states.values()]  # another thread may read it during a run
+        calls = with_inner(state for state in states if not state.call.parent_id)
+        return [state for state in calls if state.awaits]
+
     def state_of(self, call: ToolCall) -> CallState:
         """The state of a call. If a mixin has added it, the log may not hold the call."""
         return self.states.get(call.id) or CallState(call)
@@ -646,6 +656,13 @@ class CallState:
         for inner in self.inner:
             if inner_ends and inner.result is None:
                 inner.end(placeholder_result(inner))
+
+
+def with_inner(states: Iterable[CallState]) -> Iterator[CallState]:
+    """Yield calls, each followed by its nested calls, at any depth."""
+    for state in states:
+        yield state
+        yield from with_inner(state.inner)
 
 
 def calls_to_resume(

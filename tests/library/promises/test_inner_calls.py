@@ -420,6 +420,25 @@ async def test_a_tool_cannot_catch_the_request_for_approval():
     assert [pending.name for pending in agent.pending] == ["pay"]
 
 
+async def test_pending_calls_have_the_order_of_their_callers_whichever_asks_first():
+    asked = asyncio.Event()
+
+    @tool("First", idempotent=True, read_only=True)
+    async def first(agent: Caller) -> str:
+        await asked.wait()
+        return await agent.call("pay", amount=1)
+
+    @tool("Second", idempotent=True, read_only=True)
+    async def second(agent: Caller) -> str:
+        asyncio.get_running_loop().call_later(0.01, asked.set)
+        return await agent.call("pay", amount=2)
+
+    agent, _ = agent_of(Asking, [call("first"), call("second")], "ok")
+    agent.tools = [first, second, *agent.tools]
+    pending = (await agent.run("go")).pending
+    assert [waiting.arguments for waiting in pending] == ['{"amount":1}', '{"amount":2}']
+
+
 @pytest.mark.parametrize("group", [True, False])
 async def test_parallel_requests_for_approval_are_decided_together(group):
     ran = []
