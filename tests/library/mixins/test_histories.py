@@ -13,6 +13,7 @@ from agentloop import (
     ToolMessage,
     UserMessage,
 )
+from agentloop.errors import BadRequest
 from agentloop.mixins.histories import Histories
 from agentloop.transcript import (
     OUTCOME_UNKNOWN,
@@ -33,6 +34,18 @@ class TestHistories(TestLoop):
             await agent.query("y")
             made += ids_in(agent)
         assert len(set(made)) == len(made) == 3 * 6
+
+    async def test_a_prompt_that_the_provider_refuses_can_be_taken_back(self):
+        def answer(messages, tools):
+            return BadRequest("no image") if "image" in messages[-1].text else "hello"
+
+        agent, llm = self.make(answer)
+        await agent.run("a")
+        with pytest.raises(BadRequest):
+            await agent.run("an image")
+        agent.load_history(agent.messages[:-1])
+        await agent.run("b")
+        assert [message.text for message in llm.requests[-1].messages] == ["a", "hello", "b"]
 
     async def test_a_call_without_result_in_a_loaded_history_has_an_unknown_outcome(self):
         asked = AssistantMessage("", (ToolCall("c1", "add", "{}"), ToolCall("c2", "add", "{}")))
