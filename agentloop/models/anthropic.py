@@ -99,6 +99,7 @@ ANTHROPIC_STOP_REASONS = {
 # https://platform.claude.com/docs/en/build-with-claude/vision,
 # https://platform.claude.com/docs/en/build-with-claude/pdf-support
 CLAUDE_READS = "image/(jpeg|png|gif|webp)|application/pdf|text/.*"
+CLAUDE_MAX_IMAGE = 10 * 2**20  # characters in base64
 CHOICES: dict[str, JSON] = {
     "auto": {"type": "auto"},
     "required": {"type": "any"},
@@ -259,7 +260,7 @@ def write_anthropic_messages(
     API, Bedrock and Google Cloud accept each other's, but people report that they don't:
     https://github.com/openclaw/openclaw/issues/110079
     """
-    messages = readable(messages, "anthropic", CLAUDE_READS)
+    messages = readable(messages, "anthropic", CLAUDE_READS, CLAUDE_MAX_IMAGE)
     write_result = partial(_write_result, loadable=loadable)
     write_reply = partial(_write_assistant, address=address)
     turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import logging
+import math
 import re
 import time
 from abc import ABC, abstractmethod
@@ -396,23 +397,26 @@ def _is_returnable(block: Any) -> bool:
     return all(map(_is_returnable, parts))
 
 
-def readable(messages: Sequence[Message], provider: str, reads: str) -> list[Message]:
+def readable(
+    messages: Sequence[Message], provider: str, reads: str, max_image: float = math.inf
+) -> list[Message]:
     """Put text in place of the files that the provider's models can't read.
 
     The API would refuse this request, and each later one, because they all have the file.
 
     reads: matches the media types that the models can read.
+    max_image: how many characters an image may have in base64.
     """
     read = list[Message]()
     for message in messages:
         if not isinstance(message.content, str):
-            parts = [_as_readable(part, provider, reads) for part in message.content]
+            parts = [_as_readable(part, provider, reads, max_image) for part in message.content]
             message = replace(message, content=parts)
         read.append(message)
     return read
 
 
-def _as_readable(part: Part, provider: str, reads: str) -> Part:
+def _as_readable(part: Part, provider: str, reads: str, max_image: float) -> Part:
     """The part, or a text in its place: the text of a text file, or what is missing."""
     if isinstance(part, TextPart):
         return part
@@ -423,14 +427,16 @@ def _as_readable(part: Part, provider: str, reads: str) -> Part:
         return part
     if isinstance(part, FilePart) and kind.startswith("image/"):  # some APIs refuse it as a file
         part = ImagePart(part.url, part.data, part.media_type, extra=part.extra)
-    if url or re.fullmatch(reads, kind):
+    is_too_large = isinstance(part, ImagePart) and len(data) > max_image
+    if url or (re.fullmatch(reads, kind) and not is_too_large):
         return part
     with suppress(ValueError):  # it isn't text
         text = base64.b64decode(data).decode()
         if "\0" not in text:
             return TextPart(text)
-    logger.warning("a file of type %s was left out: this model can't read it", kind)
-    return TextPart(f"[Left out: a file of type {kind}, which this model can't read.]")
+    about = f"a file of type {kind} with {len(data) * 3 / 4000:,.0f} kB"
+    logger.warning("left out %s: this model can't read it", about)
+    return TextPart(f"[Left out: {about}, which this model can't read.]")
 
 
 def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:

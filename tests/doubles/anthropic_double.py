@@ -380,6 +380,7 @@ def _check_source(source: dict[str, Any], kind: str) -> None:
     if kind == "document" and form == "base64":
         types = ("application/pdf",)
     assert source.get("media_type") in types
+    assert kind == "document" or len(source.get("data", "")) <= 10 * 2**20, "image exceeds 10 MB"
     assert form != "url" or source["url"].startswith("https://"), "Only HTTPS URLs are supported."
 
 

@@ -506,6 +506,14 @@ async def test_a_conversation_goes_on_after_a_file_that_the_model_cannot_read(wi
     assert is_left_out != (part in [ODD_PARTS[at] for at in READ_BY[wire.name]])
 
 
+async def test_a_conversation_goes_on_after_an_image_that_is_too_large_for_claude():
+    parts = [replace(PNG, data=b"\xff" * size) for size in (7_864_320, 7_864_321)]  # 10 MiB
+    turn = [*HI, CALLED, replace(RESULT, content=parts)]
+    content = ANTHROPIC.result_content(await sent_body(ANTHROPIC, turn, TOOLS))
+    assert [block["type"] for block in content] == ["image", "text"]
+    assert "7,864 kB" in content[1]["text"]
+
+
 READ_BY = {"openai": [4], "responses": [1, 2], "anthropic": [], "google": [3, 4]}
 
 
