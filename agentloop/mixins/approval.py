@@ -283,7 +283,8 @@ class Approval(Gate):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         if not self.conversation.requests:
-            check_rules(self.approval_rules, [*self.tools, *self._turn_tools])
+            tools = [*self.tools, *self._turn_tools, *tools_below(self)]
+            check_rules(self.approval_rules, tools)
         if request.purpose == "turn":
             for state in self._deferrals(decided=True):
                 await self._settle_deferred(state)
@@ -465,7 +466,7 @@ def check_tool_name(rule: Rule, tools: Sequence[Tool]) -> None:
         if fnmatchcase(tool.name.lower(), rule.tool.lower()):
             raise ValueError(f"{rule} never matches: the tool is called {tool.name!r}")
     if escape(rule.tool) == rule.tool:
-        logger.warning("%s matches no tool of this agent, though it may match a sub-agent's", rule)
+        logger.warning("%s matches no tool of this agent or its sub-agents", rule)
 
 
 def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:

@@ -21,6 +21,7 @@ from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.files import Workspace
+from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import OUTCOME_UNKNOWN, ToolStart
 from tests import helpers as mixins
 from tests.core import test_loop
@@ -513,6 +514,17 @@ async def test_a_rule_for_an_unknown_tool_is_only_a_warning(caplog):
     await agent.run("go")
     [warning] = caplog.messages
     assert "push" in warning
+
+
+async def test_a_rule_for_a_tool_of_a_sub_agent_is_checked_against_that_tool(caplog):
+    below, _ = acting()
+    tools = [as_tool(below, "delegate", "Has it done")]
+    agent = Asking(llm=ScriptedModel("done"), tools=tools, approval_rules=[Rule("deny", "bash")])
+    await agent.run("go")
+    assert caplog.messages == []
+    misspelt = agent.fork(0, approval_rules=[Rule("deny", "bash", {"cmd": "rm *"})])
+    with pytest.raises(ValueError, match="command"):
+        await misspelt.run("go")
 
 
 async def test_the_done_tool_needs_no_approval():
