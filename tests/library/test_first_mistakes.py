@@ -88,7 +88,7 @@ SETTINGS = {  # settings of other libraries, and the settings in the message
     "guardrails": "Approval",
     "tool": "tools",
     "max_iteration": "max_iterations",
-    "approval_rules": "Approval of agentloop.mixins.approval",
+    "approval_rules": "Approval from agentloop.mixins.approval",
     "session": "Session",
     "max_cost": "Limits",
     "history_processors": "context",
