@@ -693,7 +693,7 @@ def waiting_state(conversation: Conversation, call_id: str) -> CallState:
     """The state of a call that may still start. Raises ValueError for any other call."""
     state = conversation.states.get(call_id)
     if state is None:
-        raise ValueError(f"there's no call {call_id!r}: agent.pending lists the calls that wait")
+        raise ValueError(f"there's no call {call_id!r}: pass the id of a call in agent.pending")
     if not state.may_start:
         reason = f" ({state.result.text})" if state.status == "sealed" and state.result else ""
         raise ValueError(f"the call {call_id!r} is not pending: it is {state.status}{reason}")

@@ -58,7 +58,6 @@ class ScriptedModel:
         self.model = model
         self.cache_rules = cache_rules or CacheRules()
         self.requests: list[Request] = []
-        self._replies = len(script)
         self._script = iter(script)
         if len(script) == 1 and callable(script[0]):
             self._script = repeat(script[0])
@@ -78,9 +77,7 @@ class ScriptedModel:
             raise BadRequest("; ".join(problems), status=400)
         step = next(self._script, None)
         if step is None:
-            raise IndexError(
-                f"the script has {self._replies} replies; this is request {number + 1}"
-            )
+            raise IndexError(f"the script has no reply to request {number + 1}: add one")
         answer: object = step
         if callable(step):
             answer = step(messages, tools)

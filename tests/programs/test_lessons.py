@@ -120,7 +120,7 @@ TRIED = r"""
 + `"tool_call_id": "call_2", "content": "8 pancakes take 400 flour and 4 eggs"`
 - Error: 'egg'"}
 07 lambda messages, tools: f"There are {messages[-1].text} eggs." -> call("stock", item="eggs")
-+ `the script has 3 replies; this is request 4`
++ `the script has no reply to request 4: add one`
 - Notice
 06 Literal["pieces", "grams"] -> str
 + `12 pounds`
