@@ -1,7 +1,7 @@
 """micro.py: nano.py with streaming, sessions, approval and Anthropic. Copy both files.
 
-    python micro.py                             runs a script, offline
-    python micro.py "What is 2 + 3?"            with ANTHROPIC_API_KEY or OPENAI_API_KEY
+    python micro.py                    runs a script, offline
+    python micro.py "What is 2 + 3?"   with ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL
 
 Each class adds a feature: it overrides seams of the loop in nano.py. Session, Approval and Streaming
 derive from Resumable, and none of them needs the others:
@@ -498,7 +498,7 @@ async def main(prompt: str) -> None:
     llm: ChatModel = ScriptedModel(scripted_call("delete", name="old.txt"), "old.txt is deleted.")
     if "ANTHROPIC_API_KEY" in os.environ:
         llm = ChatAnthropic(os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5"))
-    elif "OPENAI_API_KEY" in os.environ:
+    elif {"OPENAI_API_KEY", "OPENAI_BASE_URL"} & os.environ.keys():
         llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
     agent = Assistant(
         llm=llm,
