@@ -7,7 +7,8 @@ common/pruned.py, common/summary.py, common/tokens.py.
     async def screenshot() -> ImagePart: ...
 
 `@tool(ephemeral=2)` keeps at least the newest two results of the tool. The model sees a short
-placeholder instead of an older one; the log keeps everything.
+placeholder instead of an older one; the log keeps everything. Results of fewer than 70 tokens stay:
+they're hardly longer than a placeholder.
 
 If you hide a result in the middle of a request, the provider has to write all that follows to its
 cache again. So outdated results stay until reading them has cost as much as that would, and then go

@@ -7,7 +7,8 @@ common/tokens.py.
     async def screenshot() -> ImagePart: ...
 
 `@tool(ephemeral=2)` keeps the newest two results of the tool. The model sees a short placeholder
-instead of an older one; the log keeps everything. Results that the model hasn't read yet stay.
+instead of an older one; the log keeps everything. Results that the model hasn't read yet stay, and
+so do those of fewer than 70 tokens, which are hardly longer than a placeholder.
 
 If you hide a result in the middle of a request, the provider can't read what follows from its
 cache. So outdated results are hidden in batches. `Agent` has `CostAwarePruning` instead, which
