@@ -121,7 +121,7 @@ class Loop(Settings):
         """
         async with only_run(self, prompt, extra, events) as run:
             try:
-                left = await run.resume()  # by an earlier run
+                left = await run.resume()  # the calls of an earlier run
                 if left and (result := await self.finish(left)):
                     return run.end(result)
                 for _ in range(self.max_iterations):
