@@ -216,9 +216,10 @@ class Approval(Gate):
     approval_callback: a function, `def` or `async def`, that gets the call and the reason why it
         needs approval. Return True to allow the call, a string to deny it and tell the model why,
         or a `Review` with other arguments or with a result; anything else denies the call. If you
-        set no callback, the run ends with "needs_approval". If a sub-agent has a callback, its
-        decision counts for "ask" rules above it, too: set callbacks on the root agent only, unless
-        you trust the sub-agent's.
+        set no callback, the run ends with "needs_approval". Sub-agents and tools that make calls
+        may ask at the same time: a callback that asks in a terminal needs a lock. If a sub-agent
+        has a callback, its decision counts for "ask" rules above it, too: set callbacks on the root
+        agent only, unless you trust the sub-agent's.
     approval_timeout: how many seconds the callback may take before the call is denied.
     defer_approval: whether the conversation goes on while a call, or a call of a sub-agent, awaits
         approval. The result of the call says that it waits, and `agent.deferred` lists it. After
