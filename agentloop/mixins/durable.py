@@ -27,6 +27,10 @@ Time isn't in the log: in a recovered run, `max_seconds` and `approval_timeout` 
 the run might otherwise end during the replay. For limits that count from the first start, use
 `SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
 
+An `approval_callback` may wait with `DBOS.recv_async` unless it's asked about a nested call or the
+call of a sub-agent, because these run inside a step. For them, set no callback, and let the
+workflow receive a verdict for each call in `result.pending`, `decide`, and `run()` again.
+
 DBOS migrates an older database. It works with a newer one unless that lacks something, which DBOS
 names in its error. With Python 3.12 or newer, DBOS needs SQLite 3.42 or Postgres.
 
