@@ -732,7 +732,7 @@ class HTTPModel(Advised, ABC):
         may_retry = error.should_retry
         if may_retry is None:
             may_retry = isinstance(error, RETRYABLE)
-        if not may_retry or attempt == self.max_retries:
+        if not may_retry or attempt >= self.max_retries:
             return None
         wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
         return wait if wait <= MAX_RETRY_DELAY else None

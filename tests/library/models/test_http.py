@@ -66,6 +66,13 @@ async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_raised():
     assert caught.value.status == 503
 
 
+async def test_a_negative_number_of_retries_is_none():
+    async with serving(*[answer("down", 503)] * 2) as server:
+        with pytest.raises(errors.Overloaded):
+            await ask(model(server, max_retries=-1))
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "wait"),
     [
