@@ -168,7 +168,11 @@ def _ssl_context() -> Any:
     import httpx
 
     # making one takes 20 ms; a transport that gets one takes 0.1 ms
-    return httpx.create_ssl_context()
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        reason = f"SSL_CERT_FILE in the environment: {error}"
+        raise ConnectionFailed(reason, should_retry=False) from None
 
 
 def _is_direct(url: httpx.URL, no_proxy: str) -> bool:

@@ -524,6 +524,20 @@ async def test_a_proxy_that_cannot_be_used_is_an_error_that_says_why(proxy, reme
     assert ("secret" in str(caught.value), llm.sleep) == (False, [])
 
 
+def test_missing_certificates_are_an_error_that_names_the_variable(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "missing.pem")
+    program = """if True:
+        import asyncio
+        from agentloop import ChatOpenAI, ModelError
+        llm = ChatOpenAI("m", base_url="https://127.0.0.1:9/v1")
+        try:
+            asyncio.run(llm.ainvoke([]))
+        except ModelError as error:
+            print(error)
+    """
+    assert "SSL_CERT_FILE" in output_of(program)
+
+
 async def test_closing_connections_does_not_affect_requests_to_another_server():
     async with OpenAIDouble(["a"]) as first, OpenAIDouble(["b"]) as second:
         llm = model(first)
