@@ -108,7 +108,7 @@ def test_each_part_in_a_table_links_to_the_file_that_defines_it(page):
     "fact",
     [
         f"summarizes at {100 * CompactionConfig().threshold_ratio:.0f} % of",
-        f"Only the model retries: up to {1 + ChatOpenAI.max_retries} attempts",
+        f"tries a request up to {1 + ChatOpenAI.max_retries} times",
         f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer",
         f"[Lessons](examples/lessons/README.md): {LESSONS}, each",
         f"sessions are in `{SESSION_DIR}`",
