@@ -189,25 +189,31 @@ def _is_direct(url: httpx.URL, no_proxy: str) -> bool:
     return False
 
 
-def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
+def _find_proxy(url: httpx.URL) -> tuple[str, str]:
+    """The environment variable with the proxy to use, and the proxy; "" if there's none."""
     from urllib.request import getproxies
-
-    import httpx
 
     proxies = getproxies()
     source = url.scheme if url.scheme in proxies else "all"
-    proxy = proxies.get(source)
+    proxy = proxies.get(source, "")
     if proxy and _is_direct(url, proxies.get("no", "")):
-        proxy = None
+        proxy = ""
+    return f"{source.upper()}_PROXY", proxy
+
+
+def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
+    import httpx
+
+    variable, proxy = _find_proxy(url)
     try:
         return httpx.AsyncHTTPTransport(
             verify=_ssl_context(),
             limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE),
-            proxy=proxy and re.sub("^(?!.*://)", "http://", proxy),
+            proxy=re.sub("^(?!.*://)", "http://", proxy) if proxy else None,
         )
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         hidden = re.sub("//.*@", "//***@", str(error))
-        reason = f"{source.upper()}_PROXY in the environment: {hidden}"
+        reason = f"{variable} in the environment: {hidden}"
         raise ConnectionFailed(reason, should_retry=False) from None
 
 
@@ -669,6 +675,9 @@ class HTTPModel(Advised, ABC):
     def _connection_error(self, error: Exception, request: httpx.Request) -> ModelError:
         """Describe a request that got no response."""
         host = request.url.netloc.decode()
+        variable, proxy = _find_proxy(request.url)
+        if proxy and not self.client:
+            host = f"{host} by the proxy in {variable}"
         size = len(request.content)
         is_refused = "refused" in request.extensions and _closed_unanswered(error)
         if is_refused and size > LARGE_UPLOAD:

@@ -524,6 +524,13 @@ async def test_a_proxy_that_cannot_be_used_is_an_error_that_says_why(proxy, reme
     assert ("secret" in str(caught.value), llm.sleep) == (False, [])
 
 
+async def test_an_error_names_the_proxy_that_it_came_from(monkeypatch):
+    proxies_of(monkeypatch, ALL_PROXY="http://me:secret@127.0.0.1:9")
+    with pytest.raises(ConnectionFailed, match="models.invalid .*ALL_PROXY") as caught:
+        await ask(model("http://models.invalid/v1", max_retries=0))
+    assert "secret" not in str(caught.value)
+
+
 def test_missing_certificates_are_an_error_that_names_the_variable(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "missing.pem")
     program = """if True:
