@@ -76,6 +76,9 @@ async def wait_for(work: Awaitable[T], seconds: float | None, *, grace: float) -
     try:
         in_time = bool((await asyncio.wait([task], timeout=seconds))[0])
     except asyncio.CancelledError:
+        await cancel_and_wait([task], grace)
+        if not ended:
+            raise  # the same error, because anyio only catches its own
         cancelled = True
     cancelled = await cancel_and_wait([task], grace) or cancelled
     if not ended:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from contextvars import ContextVar
 
+import anyio
 import pytest
 
 from agentloop import (
@@ -214,6 +215,12 @@ class TestEveryLimit(test_loop.TestLoop):
             mark.set("")
             await Both(llm=ScriptedModel("ok"), max_seconds=seconds).run("go")
             assert mark.get() == "model"
+
+    async def test_a_scope_of_anyio_that_cancels_a_run_goes_on_after_its_block(self):
+        agent = limited(late, "ok", max_seconds=60)
+        with anyio.move_on_after(0.05) as scope:
+            await agent.run("go")
+        assert scope.cancelled_caught
 
     async def test_a_model_that_hangs_is_cancelled(self):
         agent = limited(late, "ok", max_seconds=0.05)
