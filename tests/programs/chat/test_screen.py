@@ -447,7 +447,7 @@ def test_an_interruption_ends_the_processes_of_a_command_and_shows_its_output(ch
     wait_for(lambda: lines_of(project / "pid"), screen)
     screen.press("Escape")
     screen.expect("(Stopped")
-    screen.expect("\n  some output\n\nallow all  context")
+    screen.expect("  (interrupted)\n  some output\n")
     wait_for(lambda: is_gone(int(lines_of(project / "pid")[0])), screen)
     if not own:
         screen.enter("go on", "fine")
