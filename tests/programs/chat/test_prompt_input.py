@@ -69,6 +69,13 @@ def test_files_are_sorted_by_depth_and_name(tmp_path):
     ]
 
 
+def test_a_link_to_itself_does_not_hide_the_files_beside_it(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "z.py").touch()
+    (tmp_path / "link.py").symlink_to("z.py")
+    assert named_files(tmp_path) == ["@link.py", "@z.py"]
+
+
 def test_all_files_of_a_large_folder_are_listed(tmp_path):
     for number in range(12_000):
         (tmp_path / f"{number}").touch()
