@@ -85,6 +85,10 @@ class InputHistory(FileHistory):
             super().store_string(string)
 
 
+class Answer(str):
+    """A text in the queue that the user has sent after the open question."""
+
+
 class Screen(RenderedChat):
     """An interactive chat.
 
@@ -361,11 +365,12 @@ class Screen(RenderedChat):
         else:
             if self.is_pasted:
                 self.doubtful.update(NAMED.findall(text))
-            is_answer = bool(self.question) and self.typed_at > self.asked_at
+            if self.question and self.typed_at > self.asked_at:
+                self.queue.insert(0, Answer(text))
+            else:
+                self.queue.append(text)
             self.clear(append_to_history=True)
-            self.queue.insert(0 if is_answer else len(self.queue), text)
-            if is_answer or not self.question:
-                self.take_next()
+            self.take_next()
 
     def is_pasting(self) -> bool:
         """Whether the keys are from a paste that the terminal doesn't mark.
@@ -394,9 +399,16 @@ class Screen(RenderedChat):
         return text.replace("\r", "\n")
 
     def take_next(self) -> None:
-        """Start the first entry of the queue, unless something is running."""
-        while self.queue and not self.work:
+        """Start the first entry of the queue, unless it's older than the open question."""
+        is_next = self.queue and (not self.question or isinstance(self.queue[0], Answer))
+        if is_next and not self.work:
             self.submit(self.queue.pop(0))
+
+    def show_question(self) -> None:
+        super().show_question()
+        if self.question:  # what was queued or begun before doesn't answer it
+            self.queue = [str(text) for text in self.queue]
+            self.asked_at = monotonic()
 
     def escape(self, _: object) -> None:
         """Remove the last entry of the queue; if it's empty, stop what's running."""
@@ -510,10 +522,7 @@ class Screen(RenderedChat):
         self.work = None
         self.app.invalidate()
         self.tell_interrupted()
-        if self.question:  # what was queued or begun before doesn't answer it
-            self.asked_at = monotonic()
-        else:
-            self.take_next()
+        self.take_next()
         if is_dumb_terminal() and not self.work:  # the open prompt has no label
             print("> ", end="", flush=True)
 

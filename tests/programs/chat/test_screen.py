@@ -364,6 +364,19 @@ def test_a_queued_message_does_not_answer_a_question_that_comes_later(chat, proj
     assert said(screen.server.requests[2])[-1] == "run the tests"
 
 
+def test_an_answer_that_is_sent_during_a_command_of_the_user_is_delivered_after_it(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    os.mkfifo(project / "pipe")
+    asked = ("ask_user", {"question": "For how many?"})
+    screen = chat([asked], "A table for four.", options=["--tools", "mine.py"])
+    screen.enter("Book a table.", "\nFor how many?\n")
+    screen.enter("!cat pipe", "Esc stops (")
+    screen.enter("four", "next: four")
+    (project / "pipe").write_text("")
+    screen.expect("A table for four.")
+    assert "next:" not in screen.screen()
+
+
 def test_a_text_begun_before_a_question_of_the_model_does_not_answer_it(chat, project):
     (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
     hold = threading.Event()
