@@ -220,7 +220,8 @@ class Approval(Gate):
         may ask at the same time: a callback that asks in a terminal needs a lock. If a sub-agent
         has a callback, its decision counts for "ask" rules above it, too: set callbacks on the root
         agent only, unless you trust the sub-agent's.
-    approval_timeout: how many seconds the callback may take before the call is denied.
+    approval_timeout: how many seconds the callback may take before the call is denied. If the call
+        is a sub-agent's or a nested one, the timeout of the call around it includes that time.
     defer_approval: whether the conversation goes on while a call, or a call of a sub-agent, awaits
         approval. The result of the call says that it waits, and `agent.deferred` lists it. After
         you `decide`, the next run runs the call if you allowed it, and a note tells the model the
