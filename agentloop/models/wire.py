@@ -425,14 +425,16 @@ def _as_readable(part: Part, provider: str, reads: str, max_image: float) -> Par
     kind, data, url, own = attachment(part, provider)
     if own:
         return part
-    if isinstance(part, FilePart) and kind.startswith("image/"):  # some APIs refuse it as a file
-        part = ImagePart(part.url, part.data, part.media_type, extra=part.extra)
-    is_too_large = isinstance(part, ImagePart) and len(data) > max_image
-    if url or (re.fullmatch(reads, kind) and not is_too_large):
+    is_image = kind.startswith("image/")
+    limit = max_image if is_image else math.inf
+    if url or (re.fullmatch(reads, kind) and 0 < len(data) <= limit):
+        if data and is_image != isinstance(part, ImagePart):  # APIs refuse an image as a file
+            fitting = ImagePart if is_image else FilePart
+            return fitting(part.url, part.data, part.media_type, extra=part.extra)
         return part
     with suppress(ValueError):  # it isn't text
         text = base64.b64decode(data).decode()
-        if "\0" not in text:
+        if text.strip() and "\0" not in text:
             return TextPart(text)
     about = f"a file of type {kind} with {len(data) * 3 / 4000:,.0f} kB"
     logger.warning("left out %s: this model can't read it", about)

@@ -491,6 +491,7 @@ ODD_PARTS = (
     FilePart(url="data:video/mp4;base64,/w==", name="a.mp4"),
     FilePart(data=b"\xff", media_type="audio/ogg"),
     Unknown({"type": "zzz"}),
+    FilePart(data=b"", media_type="text/plain"),
 )
 
 
@@ -527,15 +528,15 @@ async def test_a_model_gets_the_text_of_a_text_file(wire, kind):
 
 
 @pytest.mark.parametrize(
-    "part",
+    ("part", "expected"),
     [
-        FilePart(data=PNG.data, media_type="image/png"),
-        ImagePart(data=PNG.data, media_type="image/jpg"),
+        (FilePart(data=PNG.data, media_type="image/png"), PNG),
+        (ImagePart(data=PNG.data, media_type="image/jpg"), replace(PNG, media_type="image/jpeg")),
+        (ImagePart(data=PDF.data, media_type="application/pdf"), replace(PDF, name=None)),
     ],
+    ids=["an image in a file", "jpg", "a file in an image"],
 )
-async def test_an_image_in_a_file_or_with_a_usual_slip_in_its_type_is_an_image(wire, part):
-    kind = part.media_type.replace("jpg", "jpeg")
-    expected = ImagePart(data=PNG.data, media_type=kind)
+async def test_a_file_is_sent_as_its_type_says(wire, part, expected):
     sent, same = [await sent_body(wire, [UserMessage([each])]) for each in (part, expected)]
     assert sent == same
 
