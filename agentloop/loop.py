@@ -238,7 +238,7 @@ class Loop(Settings):
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except Asks as stop:
             self.record(stop.entry(call))
-            raise Stop(stop.reason, stop.text) from stop  # a call around this one doesn't ask
+            raise Stop(stop.reason, stop.text) from stop  # an Asks would let an outer call ask, too
         except BaseException as error:
             if ends_run(error, self.on_tool_error):
                 raise

@@ -159,7 +159,7 @@ class Run:
         for state in self.agent.conversation.open_calls:
             self.agent.add(record_of(state.call, placeholder_result(state)))
         message = UserMessage(cast(Content, prompt))  # converts text in a list to parts
-        if last_but_instructions(self.agent.messages) != message:  # there, if run() is repeated
+        if last_but_instructions(self.agent.messages) != message:  # it is if you repeat run()
             record(message)
 
     async def resume(self) -> Result | None:

@@ -33,7 +33,7 @@ from ..transcript import (
 from .terminal import safe
 
 WIDTH, LEFT, RIGHT = 960, 24, 936
-END = RIGHT - 50  # of the columns, right of which are their figures
+END = RIGHT - 50  # of the columns; their figures are to the right
 TOP, HEIGHT = 96, 150  # of the columns
 LANE, LANES = 20, 8  # the height of a lane, and how many there are at most
 

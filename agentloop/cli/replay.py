@@ -60,7 +60,7 @@ class Replay:
             if isinstance(record, Message):
                 self.messages.add(record)
             self.take(record)
-        for call_id in [*self.inner]:  # without a result
+        for call_id in [*self.inner]:  # those that have no result
             self.show_inner(call_id)
 
     def take_back(self, gone: set[Record]) -> None:

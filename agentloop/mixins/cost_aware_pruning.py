@@ -12,10 +12,9 @@ they're hardly longer than a placeholder.
 
 If you hide a result in the middle of a request, the provider has to write all that follows to its
 cache again. So outdated results stay until reading them has cost as much as that would, and then go
-together (rent or buy: there's nothing to forecast). All this may make a log cost at most a tenth
-more than if nothing were hidden, and what stays is long enough for the provider's cache. If the
-provider hasn't reported any cached tokens after three requests that were long enough, outdated
-results go at once.
+together, so nothing has to be forecast. All this may make a log cost at most a tenth more than if
+nothing were hidden, and what stays is long enough for the provider's cache. If the provider hasn't
+reported any cached tokens after three requests that were long enough, outdated results go at once.
 """
 
 from __future__ import annotations

@@ -369,7 +369,7 @@ def _find_container(messages: Sequence[Message]) -> str | None:
 def _may_think(messages: Sequence[Message], address: str) -> bool:
     """Whether a new turn begins, or the turn that goes on began with thinking.
 
-    If neither, the API rejects a thinking budget.
+    If neither is true, the API rejects a thinking budget.
     """
     first = after = None  # the first reply of the turn, and the user's first message after a reply
     for message in reversed(messages):

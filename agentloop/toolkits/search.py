@@ -10,8 +10,8 @@ The model gets `tools` and the tool `search_tools`. What a search finds is part 
 search changes the prefix that the provider has cached. Models that can load a tool in the middle of
 a conversation (Claude from 4.5 on, and GPT from 5.6 on behind Responses) call it by its name.
 Others call it with `call_tool`, so no tool of yours may have that name. Approval, hooks, limits and
-the log always see the tool itself.
-A summary takes the place of the results, so what was found before it is offered like `tools`.
+the log always see the tool itself. A summary takes the place of the results, so what was found
+before it is offered like `tools`.
 
 Some providers also search for tools themselves, so that you don't need `ToolSearch`:
 

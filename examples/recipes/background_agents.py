@@ -53,7 +53,7 @@ class BackgroundStart(CallEntry):
 
 
 class Unfinished(Fold):
-    """The names of the background agents without an end, by call id."""
+    """The names of the background agents that haven't ended, by call id."""
 
     def __init__(self, log: Any) -> None:
         super().__init__(log)
@@ -69,7 +69,7 @@ class Unfinished(Fold):
 class Background(MessageQueue):
     """Runs sub-agents in the background of a run.
 
-    background_timeout: maximum seconds of a background agent.
+    background_timeout: how many seconds a background agent may take.
     """
 
     background_timeout: float = 600

@@ -50,7 +50,7 @@ LIMITS: ResourceLimits = {
 MAX_SECONDS = 600  # with the time of the calls
 MAX_PRINTED = 20_000  # characters
 MAX_RESULT = 50_000  # characters that the model receives
-# Restarted programs must repeat their calls, therefore clock and random numbers are constant.
+# A program that starts again must make the same calls, so clock and random numbers stay the same.
 POLICY: OSPolicy = {"datetime": datetime(2000, 1, 1), "sleep": "zero", "random_start": {"seed": 0}}
 ABOUT = """Run Python that calls the functions below, and return the value of its last line.
 

@@ -111,7 +111,7 @@ def read_window(data: Any, model: str) -> int | None:
 async def server_window(
     url: str, model: str, headers: Mapping[str, str] | None = None, **client: Any
 ) -> int | None:
-    """Request the window from the server at a base URL; None if unreachable or not reported."""
+    """Ask the server at a base URL for the window; None if there's no answer."""
     root = url.removesuffix("/v1")
     async with httpx.AsyncClient(headers=headers, timeout=5, **client) as http:
         for path in PATHS:

@@ -3,7 +3,7 @@
 Use an entry for what a conversation has to remember without telling the model. It's saved with the
 session, and says itself what it does. Here a desk closes a ticket: from then on, the model reads
 one sentence in place of the messages before, and the log keeps them all. After a restart, the entry
-does the same again. If an entry raises, or a program doesn't know it, it's logged without effect.
+does the same again. An entry that raises, or that a program doesn't know, has no effect.
 """
 
 from tempfile import TemporaryDirectory

@@ -27,7 +27,7 @@ class Invoice(BaseModel):
 
 
 async def values(agent: Agent, prompt: str) -> AsyncIterator[Any]:
-    """Yield partial values, then the complete one, or None if the run ended without it."""
+    """Yield partial values, then the complete one, or None if the run has none."""
     partial, text, newest = TypeAdapter[Any](agent.output_type), "", None
     async with agent.query_stream(prompt) as stream:
         async for event in stream:

@@ -64,7 +64,7 @@ def clear(agent: Agent) -> Agent:
 
 
 def usage(agent: Agent) -> Agent:
-    """Print the number of consumed tokens."""
+    """Print how many tokens the requests used."""
     print(agent.usage.total_tokens, "tokens")
     return agent
 
