@@ -229,6 +229,7 @@ class Run:
     async def finish_now(self, result: Result) -> Result:
         """End the run, whatever `agent.finish` makes of the Result."""
         try:
+            self.raise_if_cancelled()  # a mixin may have raised its Stop in response
             result = await self.agent.finish(result) or result
         except Stop as later:
             result = later.result

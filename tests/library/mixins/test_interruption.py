@@ -11,6 +11,7 @@ from agentloop import (
     FinalResponseEvent,
     Loop,
     ScriptedModel,
+    Stop,
     ToolCallEvent,
     current_agent,
     tool,
@@ -133,4 +134,28 @@ async def test_an_error_raised_by_a_model_due_to_an_interrupt_ends_the_run_as_in
         assert task.cancelling() == 0
     else:
         assert isinstance(task.exception(), RuntimeError)
+    assert await agent.query("go on") == "ok"
+
+
+@pytest.mark.parametrize("interrupts", [True, False])
+async def test_a_stop_that_is_raised_due_to_a_cancellation_does_not_hide_it(interrupts):
+    started = asyncio.Event()
+
+    async def stops(messages, tools):
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Stop("limit:requests") from None
+
+    agent = Interruption(llm=ScriptedModel(stops, "ok"))
+    task = asyncio.create_task(agent.run("x"))
+    await started.wait()
+    agent.interrupt("stop") if interrupts else task.cancel()
+    await asyncio.wait([task])
+    if interrupts:
+        assert task.result().stop_reason == "interrupted"
+        assert task.cancelling() == 0, "the program goes on"
+    else:
+        assert task.cancelled()
     assert await agent.query("go on") == "ok"
