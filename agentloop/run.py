@@ -229,7 +229,6 @@ class Run:
     async def finish_now(self, result: Result) -> Result:
         """End the run, whatever `agent.finish` makes of the Result."""
         try:
-            self.raise_if_cancelled()  # a mixin may have raised its Stop in response
             result = await self.agent.finish(result) or result
         except Stop as later:
             result = later.result
@@ -251,6 +250,8 @@ class Run:
 
     def end(self, result: Result) -> Result:
         """Record the end of the run, and return the complete Result."""
+        if self.interrupted and self.is_cancelled:  # too late: spare what follows the run
+            self.task.uncancel()
         self.agent.add(RunEnd(result.stop_reason, text=result.text))
         usage = usage_of(self.agent.conversation.run)
         return replace(result, usage=usage, pending=self.agent.pending)
