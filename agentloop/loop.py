@@ -276,9 +276,9 @@ class Loop(Settings):
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """The calls that wait for a decision, a result or an answer. They survive a restart.
+        """The calls that wait for a decision, a result or an answer, in call order.
 
-        The next prompt closes them, and they don't run.
+        They survive a restart. The next prompt closes them, and they don't run.
         """
         return tuple(state.presented for state in self.conversation.waiting)
 
