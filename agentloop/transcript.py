@@ -642,7 +642,8 @@ class CallState:
         """The nested calls that may still start, at any depth."""
         waiting = list[CallState]()
         for inner in self.inner:
-            waiting += [inner] if inner.may_start else inner.waiting_inside
+            if inner.result is None:  # a deferred call has one, and continues by itself
+                waiting += [inner] if inner.may_start else inner.waiting_inside
         return waiting
 
     def end(self, result: ToolMessage) -> None:

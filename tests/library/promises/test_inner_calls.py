@@ -392,6 +392,42 @@ async def test_a_caller_that_does_not_run_again_may_be_a_nested_call_itself(verd
     assert ("paid 5" if verdict == "allow" else "Not today.") in text
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_deferred_sub_agent_still_waits_when_its_caller_continues(idempotent):
+    ran = []
+
+    @tool("Pay")
+    async def pay() -> str:
+        ran.append("pay")
+        return "paid"
+
+    @tool("Confirm", external=True, read_only=True)
+    def confirm() -> None: ...
+
+    @tool("Delegate", idempotent=idempotent, read_only=True)
+    async def delegate(agent: Caller) -> str:
+        try:
+            await agent.call("clerk", prompt="Pay.")
+        except ToolError:
+            ran.append("deferred")
+        return await agent.call(confirm)
+
+    clerk = Agent(llm=ScriptedModel(call("pay"), "It is paid."), tools=[pay])
+    agent = Asking(
+        llm=ScriptedModel(call("delegate"), "It waits.", "ok"),
+        tools=[delegate, confirm, as_tool(clerk, "clerk", "Pays")],
+        approval_rules=[Rule("allow", "clerk")],
+        defer_approval=True,
+    )
+    [question] = (await agent.run("go")).pending
+    agent.answer(question.id, "yes")
+    assert (await agent.run()).text == "It waits."
+    agent.decide(agent.deferred[0].id, "allow")
+    assert (await agent.run()).text == "ok"
+    assert ran[-1] == "pay"
+    assert ran.count("pay") == 1
+
+
 async def test_a_prompt_cancels_a_suspended_nested_call():
     agent, ran = agent_of(Asking, call("order"), "ok")
     await agent.run("go")
