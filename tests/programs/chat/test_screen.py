@@ -263,7 +263,7 @@ def test_a_question_does_not_mention_a_draft_if_there_is_none(chat):
 
 def test_keys_typed_while_a_question_appears_belong_to_a_draft(chat, project):
     hold = threading.Event()
-    screen = chat(["wait ", hold, LEDGER], "done", "next answer", grace=3)
+    screen = chat(["wait ", hold, LEDGER], "done", "next answer", grace=2 * SECONDS)
     screen.enter("go", "wait")
     hold.set()
     screen.expect("│ echo ran >> ledger")
@@ -271,7 +271,6 @@ def test_keys_typed_while_a_question_appears_belong_to_a_draft(chat, project):
     screen.press("Enter")
     screen.expect("next: y\n")
     assert not (project / "ledger").exists()
-    screen.expect(QUESTION)
 
 
 def test_a_question_shows_the_decoded_arguments_of_the_tool(chat, project):
