@@ -189,13 +189,9 @@ def named_files(root: Path) -> list[str]:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in SKIPPED:
                     folders.append(entry.path)
-            elif '"' not in path and path.isprintable() and is_file(entry):
+            # unlike entry.is_file(), isfile doesn't raise for a link to itself
+            elif '"' not in path and path.isprintable() and os.path.isfile(entry.path):
                 names.append(f'@"{path}"' if " " in path else f"@{path}")
         if len(names) >= MOST_FILES:
             break
     return names
-
-
-def is_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry of a folder is a file or a link to one. A link may lead to itself."""
-    return entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)

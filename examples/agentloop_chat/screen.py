@@ -315,7 +315,6 @@ class Screen(RenderedChat):
     # ---- typing
 
     def keys(self) -> KeyBindings:
-        """The key bindings."""
         keys = KeyBindings()
         keys.add("enter", filter=~is_searching)(self.enter)
         keys.add("escape", filter=Condition(lambda: bool(self.work)), eager=True)(self.escape)
@@ -340,7 +339,6 @@ class Screen(RenderedChat):
             self.typed_at = monotonic()
 
     def clear(self, *, append_to_history: bool = False) -> None:
-        """Empty the prompt."""
         self.buffer.reset(append_to_history=append_to_history)  # does not emit on_text_changed
         self.begin_text()
 
