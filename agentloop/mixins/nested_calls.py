@@ -174,7 +174,7 @@ class Caller:
         """
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
-            calls = [] if state.result else calls_inside(state)
+            calls = [] if state.result or state.decided else calls_inside(state)
             if state.may_start or (tool.resumes and state.status == "running"):
                 calls = [call]
             if calls:

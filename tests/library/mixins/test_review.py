@@ -522,7 +522,8 @@ async def test_a_nested_call_of_an_idempotent_tool_is_decided_once(
 
 
 @DEPTHS
-async def test_nothing_inside_a_call_runs_once_its_second_start_is_denied(depth):
+@pytest.mark.parametrize("caller", ["book", "trip"])
+async def test_nothing_inside_a_call_runs_once_its_second_start_is_denied(depth, caller):
     bank = Bank(depth)
 
     @tool(idempotent=True)
@@ -530,11 +531,16 @@ async def test_nothing_inside_a_call_runs_once_its_second_start_is_denied(depth)
         """Book."""
         return await agent.call("pay", amount=500)
 
-    agent = bank.agent(llm=replaying(call("book"), last))
+    @tool(idempotent=True, read_only=True)
+    async def trip(agent: Agent = Depends(current_agent)) -> str:
+        """Plan a trip."""
+        return await agent.call("book")
+
+    agent = bank.agent(llm=replaying(call(caller), last))
     pays = agent
     for _ in range(depth):
         pays = pays.tools[0].agent
-    pays.tools = [book, *pays.tools]
+    pays.tools = [book, trip, *pays.tools]
     result = await agent.run("go")
     for name in "book", "pay":
         [waiting] = result.pending
