@@ -290,6 +290,8 @@ class RenderedChat(Chat):
             after = args["content"]
         else:
             for edit in args.get("edits", [args]):
+                if edit["old_text"] not in after:  # an earlier call of the turn will write it
+                    return Text(exact(all_of(args)))
                 after = after.replace(edit["old_text"], edit["new_text"])
         return self.diff(before, after)
 

@@ -1113,6 +1113,17 @@ def test_several_edits_are_shown_as_one_diff(chat, project):
     assert (project / "a.py").read_text() == "ONE\nTWO\n"
 
 
+def test_an_edit_of_text_that_an_earlier_call_writes_is_shown_as_its_arguments(chat, project):
+    first = ("write", {"path": "a.py", "content": "one\n"})
+    second = ("edit", {"path": "a.py", "old_text": "one", "new_text": "rm -rf"})
+    screen = chat([first, second], "done")
+    screen.enter("go", QUESTION)
+    answer(screen, "y", "call 2 of 2")
+    screen.expect("new_text: rm -rf")
+    answer(screen, "y", "done")
+    assert (project / "a.py").read_text() == "rm -rf\n"
+
+
 def test_a_file_named_in_a_prompt_is_attached_and_not_shown(chat, project):
     (project / "a.py").write_text("answer = 42\n")
     (project / "b.bin").write_bytes(b"\0\1")
