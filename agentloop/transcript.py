@@ -363,13 +363,16 @@ class Conversation(Fold):
 
     @property
     def waiting(self) -> list[CallState]:
-        """The calls that wait for something from outside, in call order, at any depth.
+        """The calls that wait for something from outside, in call order, at any depth."""
+        return [state for state in self.in_call_order() if state.awaits]
+
+    def in_call_order(self) -> Iterator[CallState]:
+        """Yield the model's calls, each followed by its nested calls.
 
         `states` has the order of the log, which differs if calls that ran at once do so again.
         """
         states = [*self.states.values()]  # another thread may read it during a run
-        calls = with_inner(state for state in states if not state.call.parent_id)
-        return [state for state in calls if state.awaits]
+        return with_inner(state for state in states if not state.call.parent_id)
 
     def state_of(self, call: ToolCall) -> CallState:
         """The state of a call. If a mixin has added it, the log may not hold the call."""

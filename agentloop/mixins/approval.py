@@ -295,9 +295,10 @@ class Approval(Gate):
 
     def _deferrals(self, decided: bool) -> list[CallState]:
         """The deferred calls whose outcome the model doesn't know yet: those decided, or others."""
-        states = self.conversation.states
-        deferred = [states[id] for id in [*self.fold(Deferrals).answered] if id in states]
-        return [state for state in deferred if decided != bool(undecided(state))]
+        deferred = self.fold(Deferrals).answered
+        states = self.conversation.in_call_order() if deferred else ()
+        chosen = [state for state in states if state.call.id in deferred]
+        return [state for state in chosen if decided != bool(undecided(state))]
 
     def _announce_decision(self) -> None:
         """Add a note about a decision, if `run()` would otherwise have nothing to continue."""

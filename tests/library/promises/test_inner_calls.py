@@ -456,7 +456,8 @@ async def test_a_tool_cannot_catch_the_request_for_approval():
     assert [pending.name for pending in agent.pending] == ["pay"]
 
 
-async def test_pending_calls_have_the_order_of_their_callers_whichever_asks_first():
+@pytest.mark.parametrize("deferred", [False, True])
+async def test_waiting_calls_have_the_order_of_their_callers_whichever_asks_first(deferred):
     asked = asyncio.Event()
 
     @tool("First", idempotent=True, read_only=True)
@@ -469,10 +470,16 @@ async def test_pending_calls_have_the_order_of_their_callers_whichever_asks_firs
         asyncio.get_running_loop().call_later(0.01, asked.set)
         return await agent.call("pay", amount=2)
 
-    agent, _ = agent_of(Asking, [call("first"), call("second")], "ok")
+    agent, ran = agent_of(Asking, [call("first"), call("second")], "ok", "done")
     agent.tools = [first, second, *agent.tools]
-    pending = (await agent.run("go")).pending
-    assert [waiting.arguments for waiting in pending] == ['{"amount":1}', '{"amount":2}']
+    agent.defer_approval = deferred
+    await agent.run("go")
+    calls = agent.deferred if deferred else agent.pending
+    assert [waiting.arguments for waiting in calls] == ['{"amount":1}', '{"amount":2}']
+    for waiting in calls:
+        agent.decide(waiting.id, "allow")
+    await agent.run()
+    assert ran == ["pay 1", "pay 2"]
 
 
 @pytest.mark.parametrize("group", [True, False])
