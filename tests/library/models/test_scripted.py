@@ -17,10 +17,10 @@ async def test_a_list_of_calls_is_one_reply():
     assert [message.text for message in agent.messages] == ["x", "", "noted", "noted", "ok"]
 
 
-async def test_the_error_of_a_script_that_has_ended_counts_its_replies_each_time():
+async def test_the_error_of_a_script_that_has_ended_names_the_request_each_time():
     llm = ScriptedModel("One.", "Two.")
     for _ in range(2):
         await llm.ainvoke([UserMessage("Go.")])
     for number in (3, 4):
-        with pytest.raises(IndexError, match=f"has 2 replies; this is request {number}"):
+        with pytest.raises(IndexError, match=f"request {number}"):
             await llm.ainvoke([UserMessage("Go.")])
