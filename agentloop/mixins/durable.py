@@ -48,17 +48,20 @@ from typing import Any
 from zlib import crc32
 
 from ..common.records import dump_record, load_record
+from ..errors import result_of_calls
 from ..events import Event
 from ..loop import Loop
 from ..messages import (
     AssistantMessage,
     Result,
     Stop,
+    TaskComplete,
     ToolCall,
     ToolMessage,
 )
 from ..model import Request
 from ..transcript import OUTCOME_UNKNOWN, Record, RunStart, ToolStart
+from ..waiting import capture
 
 # Inside a step: the agent that executes the step, and the list that collects the agent's records.
 _recording = ContextVar[tuple[Loop, list[Record | Stop]] | None]("recording", default=None)
@@ -127,7 +130,16 @@ class Durable(Loop):
                 self._reserved[call.id] = None, None
             else:
                 self._reserved[call.id] = _reserve_step(), _reserve_step()
-        return await super().call_tools(calls)
+        # If a call ends the run, others don't start. In a replay these must be the same ones, so
+        # none waits until another has ended.
+        size = self.max_parallel if _dbos().workflow_id else len(calls)
+        outcomes = list[BaseException | None]()
+        for at in range(0, len(calls), size or 1):
+            ended = await capture(super().call_tools(calls[at : at + size]))
+            if isinstance(ended, Result):
+                ended = TaskComplete(ended.text, ended.value)
+            outcomes.append(ended)
+        return result_of_calls(outcomes)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         # if a mixin repeats a call, it needs new steps

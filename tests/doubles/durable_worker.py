@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from dbos import DBOS, SetWorkflowID
@@ -232,6 +233,47 @@ def nest(where, url, runs, at):
     async def main():
         with SetWorkflowID("one"):
             handle = await DBOS.start_workflow_async(nesting)
+        await handle.get_result()
+
+    asyncio.run(main())
+    os._exit(0)
+
+
+@tool
+async def fail() -> str:
+    """Fail after the other calls."""
+    await asyncio.sleep(0.3)
+    raise OSError("no")
+
+
+class Strict(Agent, Durable):
+    on_tool_error = "raise"
+    max_parallel = 2
+
+
+@DBOS.workflow()
+async def retrying() -> str:
+    def think(messages, tools):
+        if len(messages) > 1:
+            note(f"one saw {len(messages)} messages")
+            return "Paid."
+        return [call("fail"), *[call("pay", n=n) for n in range(3)]]
+
+    agent = Strict(llm=ScriptedModel(think, think), tools=[fail, pay])
+    with suppress(OSError):
+        await agent.run("Pay.")
+    return (await agent.run()).text
+
+
+def retry(where, url, runs, at):
+    """Continue a run that a call has ended, until effect `at` kills this process."""
+    global kill_at
+    kill_at = at
+    launch(where, url, "one")
+
+    async def main():
+        with SetWorkflowID("one"):
+            handle = await DBOS.start_workflow_async(retrying)
         await handle.get_result()
 
     asyncio.run(main())

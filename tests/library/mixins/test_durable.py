@@ -138,6 +138,14 @@ def test_a_call_inside_an_idempotent_call_that_was_killed_does_not_run_again(tmp
     assert "outcome is unknown" in result(url(tmp_path))
 
 
+def test_in_a_replay_a_call_that_ends_the_run_keeps_the_same_calls_from_starting(tmp_path):
+    assert not live(tmp_path, 7, work=worker.retry)  # during the request of the second run
+    assert live(tmp_path, work=worker.retry)
+    effects = Counter(lines(tmp_path, "effects", "one pa"))
+    assert len(effects) == 6
+    assert max(effects.values()) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS // 5))
 def test_concurrent_runs_that_are_killed_repeatedly_complete_correctly(tmp_path, seed):
