@@ -18,10 +18,11 @@ that step runs again, a nested call runs again only if its own tool is idempoten
 workflow, and inside a step of yours, this mixin does nothing.
 
 Mixins after Durable run inside the steps, which a replay skips. Those before Durable run again, so
-their decisions must depend on nothing but the log. The name of a request's step contains the
-agent's classes in order and a checksum of the first task. If one of these changes before a replay,
-the run ends with DBOSUnexpectedStepError, which shows both names. The model and the system prompt
-may change: new requests use the new ones.
+their decisions must depend on nothing but the log, and not on which of several parallel calls ends
+first: with `max_tool_failures`, for example, a replay may end the run elsewhere. The name of a
+request's step contains the agent's classes in order and a checksum of the first task. If one of
+these changes before a replay, the run ends with DBOSUnexpectedStepError, which shows both names.
+The model and the system prompt may change: new requests use the new ones.
 
 Time isn't in the log: in a recovered run, `max_seconds` and `approval_timeout` start again, because
 the run might otherwise end during the replay. For limits that count from the first start, use
@@ -30,6 +31,11 @@ the run might otherwise end during the replay. For limits that count from the fi
 An `approval_callback` may wait with `DBOS.recv_async` unless it's asked about a nested call or the
 call of a sub-agent, because these run inside a step. For them, set no callback, and let the
 workflow receive a verdict for each call in `result.pending`, `decide`, and `run()` again.
+
+In a replay, a session has the records of the first attempt until `run` replaces them. So let a
+workflow begin with `run(prompt)`, and receive its verdicts later. If it begins with `decide`, or
+with a `run()` that has no prompt, a recovery may end with a ValueError, because the first attempt
+has done that already.
 
 DBOS migrates an older database. It works with a newer one unless that lacks something, which DBOS
 names in its error. With Python 3.12 or newer, DBOS needs SQLite 3.42 or Postgres.
