@@ -223,8 +223,7 @@ class Screen(RenderedChat):
             if word in EDIT:
                 return await self.edit(call, owner)
             if word in RESPOND:
-                result = await self.next_answer("the result for the model >")
-                return Review("respond", self.pastes.unfold(result))
+                return Review("respond", await self.next_answer("the result for the model >"))
             if always and word in ALWAYS:
                 self.standing.append(always)
             if word in (*YES, *ALWAYS):
@@ -247,7 +246,7 @@ class Screen(RenderedChat):
             if not is_dumb_terminal():
                 self.buffer.text = text
                 self.buffer.cursor_position = len(text)
-            text = self.pastes.unfold(await self.next_answer("Enter runs >"))
+            text = await self.next_answer("Enter runs >")
             try:
                 edited = arguments | {"command": text} if is_command else from_json(text)
                 if not owner:
@@ -288,7 +287,7 @@ class Screen(RenderedChat):
         try:
             answer = await self.asking
             self.echo(answer)
-            return answer
+            return self.pastes.unfold(answer)
         except asyncio.CancelledError:
             if self.is_answering:  # the text in the prompt isn't a message
                 self.clear()

@@ -1113,6 +1113,16 @@ def test_several_edits_are_shown_as_one_diff(chat, project):
     assert (project / "a.py").read_text() == "ONE\nTWO\n"
 
 
+def test_a_long_pasted_instruction_at_a_question_reaches_the_model(chat):
+    screen = chat([LEDGER], "done")
+    screen.enter("go", QUESTION)
+    screen.paste("\n".join(f"instruction {number}" for number in range(20)))
+    screen.expect("[paste 1: 20 lines]")
+    screen.press("Enter")
+    screen.expect("\ndone\n")
+    assert "instruction 19" in said(screen.server.requests[-1], "tool")[0]
+
+
 def test_an_edit_of_text_that_an_earlier_call_writes_is_shown_as_its_arguments(chat, project):
     first = ("write", {"path": "a.py", "content": "one\n"})
     second = ("edit", {"path": "a.py", "old_text": "one", "new_text": "rm -rf"})
