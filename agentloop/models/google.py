@@ -69,9 +69,9 @@ GOOGLE_STOP_REASONS = {
     **dict.fromkeys(REFUSED, "refused"),
     **dict.fromkeys(MENDABLE, "tool_calls"),
 }
-# the types of files that models read. Source:
+# the types of files that models read, besides text, which is sent as such. Source:
 # https://firebase.google.com/docs/ai-logic/input-file-requirements
-GEMINI_READS = "image/(jpeg|png|webp|hei[cf])|(audio|video|text)/.*|application/pdf"
+GEMINI_READS = "image/(jpeg|png|webp|hei[cf])|(audio|video)/.*|application/pdf"
 # schema keywords that Gemini doesn't support
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING = {"auto": None, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}

@@ -51,7 +51,7 @@ RESPONSES_STOP_REASONS = {
 }
 # the types of files that models read. Source:
 # https://developers.openai.com/api/docs/guides/file-inputs
-RESPONSES_READS = "image/(jpeg|png|gif|webp)|(application|text)/.*"
+RESPONSES_READS = r"image/(jpeg|png|gif|webp)|text/.*|application/(pdf|json|rtf|msword|vnd\..*)"
 # calls that the client must answer, of tools that this library doesn't have
 OTHER_CALLS = (
     "computer_call",

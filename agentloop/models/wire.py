@@ -423,15 +423,15 @@ def _as_readable(part: Part, provider: str, reads: str, max_image: float) -> Par
     if isinstance(part, Unknown):
         return TextPart("[Left out: a part that this version of agentloop doesn't know.]")
     kind, data, url, own = attachment(part, provider)
-    if own:
+    if own or url:
         return part
     is_image = kind.startswith("image/")
     limit = max_image if is_image else math.inf
-    if url or (re.fullmatch(reads, kind) and 0 < len(data) <= limit):
-        if data and is_image != isinstance(part, ImagePart):  # APIs refuse an image as a file
-            fitting = ImagePart if is_image else FilePart
-            return fitting(part.url, part.data, part.media_type, extra=part.extra)
-        return part
+    if re.fullmatch(reads, kind) and 0 < len(data) <= limit:
+        if is_image == isinstance(part, ImagePart):
+            return part
+        fitting = ImagePart if is_image else FilePart  # APIs refuse an image as a file
+        return fitting(part.url, part.data, part.media_type, extra=part.extra)
     with suppress(ValueError):  # it isn't text
         text = base64.b64decode(data).decode()
         if text.strip() and "\0" not in text:

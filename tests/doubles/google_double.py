@@ -28,7 +28,8 @@ from .openai_double import (
 )
 
 # "Unsupported MIME type" for others: https://github.com/google/adk-python/issues/5693
-BLOBS = "image/(png|jpeg|webp|hei[cf])|(audio|video|text)/.*|application/pdf"
+# Of texts, only text/plain: https://github.com/epam/ai-dial-adapter-vertexai/issues/148
+BLOBS = "image/(png|jpeg|webp|hei[cf])|(audio|video)/.*|application/pdf|text/plain"
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 FIELDS = {  # the permitted fields of each object
     "": [

@@ -259,6 +259,8 @@ def _check_content(content: Any, role: str) -> None:
         if kind == "input_image":
             check_url(part["image_url"])
         if kind == "input_file":
-            assert not re.match("data:(image|audio|video)/", part.get("file_data", ""))
+            # the types that https://developers.openai.com/api/docs/guides/file-inputs lists
+            listed = r"(data:(text/|application/(pdf|json|rtf|msword|vnd\.)).*)?"
+            assert re.fullmatch(listed, part.get("file_data", "")), "file type not supported"
             assert len(part.keys() & {"file_data", "file_url", "file_id"}) == 1
             assert "file_data" in part or "filename" not in part

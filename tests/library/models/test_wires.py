@@ -515,7 +515,7 @@ async def test_a_conversation_goes_on_after_an_image_that_is_too_large_for_claud
     assert "7,864 kB" in content[1]["text"]
 
 
-READ_BY = {"openai": [4], "responses": [1, 2], "anthropic": [], "google": [3, 4]}
+READ_BY = {"openai": [4], "responses": [2], "anthropic": [], "google": [3, 4]}
 
 
 @pytest.mark.parametrize("kind", ["image/svg+xml", "application/json", "text/csv"])
