@@ -130,7 +130,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
 
 def error_class(status: Any, text: str) -> type[ModelError]:
     """Choose an exception class from the status or error code, and the text of the body."""
-    described = f"{status} {text}"
+    described = f"{status} {text}"[:20_000]  # a server may send megabytes
     for pattern, kind in ERROR_PATTERNS.items():
         if re.search(pattern, described, re.IGNORECASE):
             return kind
@@ -596,7 +596,7 @@ class HTTPModel(Advised, ABC):
         may_stream = parts.on_delta and response.is_success
         streamed = False
         encoding = response.headers.get("content-encoding", "")
-        if re.search("br|zstd|,", encoding):  # httpx would decode a kilobyte to gigabytes at once
+        if re.search("(?i)br|zstd|,", encoding):  # httpx would decode gigabytes at once
             raise BadResponse(f"compressed as {encoding!r}, although the request forbids that")
         try:
             async with deadline:
