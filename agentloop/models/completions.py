@@ -406,7 +406,8 @@ class OpenAIChunks(Accumulator):
                 known = message.setdefault(name, [])
                 known += [source for source in as_dicts(piece) if source not in known]
             elif name in ("reasoning_details", "thinking_blocks"):
-                message[name] = join_details(message.get(name, []) + as_dicts(piece))
+                known = message.setdefault(name, [])
+                known[-1:] = join_details(known[-1:] + as_dicts(piece))
             else:
                 message[name] = piece
 
