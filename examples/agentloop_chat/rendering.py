@@ -330,8 +330,8 @@ class RenderedChat(Chat):
 
 
 def all_of(args: JSON) -> str:
-    """Arguments, one per line."""
-    return "\n".join(f"{key}: {args[key]}" for key in args)
+    """Arguments, one per line. Further lines of an argument are indented."""
+    return "\n".join(f"{key}: {args[key]}".replace("\n", "\n  ") for key in args)
 
 
 def text_of(file: Path) -> str:

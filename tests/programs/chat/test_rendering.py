@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("rich", reason="the chat renders with rich")
 from agentloop_chat.mcp_questions import question_text
-from agentloop_chat.rendering import WholeMarkdown, last_lines, split_blocks
+from agentloop_chat.rendering import WholeMarkdown, all_of, last_lines, split_blocks
 from rich.console import Console
 
 from agentloop.cli.terminal import safe
@@ -78,3 +78,7 @@ def test_no_line_of_a_servers_question_leaves_its_block(first, end):
     question = {"server": "inn", "question": text, "form": {"properties": {}}}
     _, _, block = question_text(question).partition("\n\n")
     assert [line for line in safe(block).split("\n") if not line.startswith("    ")] == []
+
+
+def test_a_line_of_an_argument_does_not_look_like_another_argument():
+    assert "\nto: bank" not in all_of({"body": "Hello\nto: bank", "amount": 5})
