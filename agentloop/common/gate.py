@@ -115,7 +115,7 @@ class Gate(Decides):
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         judgments = {call.id: await self._judged(call) for call in calls}
         judged = judgments.values()
-        if any(call.parent_id or call.id in self._judgments for call in calls):
+        if all(call.parent_id or call.id in self._judgments for call in calls):
             judgments = {**self._judgments, **judgments}  # the turn is still running
         self._judgments = judgments
         if any(judgment.waits for judgment in judged):

@@ -21,6 +21,7 @@ from pydantic import (
 
 from agentloop import (
     Agent,
+    Depends,
     Limits,
     ScriptedModel,
     Stop,
@@ -31,6 +32,7 @@ from agentloop import (
     tool,
 )
 from agentloop.common.gate import Gate, Judgment, Verdict
+from agentloop.depends import current_agent
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks, fires_for
 from agentloop.models.scripted import call
@@ -679,3 +681,24 @@ async def test_a_hook_judges_a_call_again_after_a_later_gate_changes_it():
     await agent.run("go")
     assert seen == ["ls", "rm -rf /"]
     assert ran == ["rm -rf /"]
+
+
+async def test_a_limit_that_refuses_a_nested_call_leaves_the_other_calls_of_the_turn_alone():
+    @tool("Look")
+    async def look() -> str:
+        return "seen"
+
+    @tool("Call look")
+    async def outer(agent: Annotated[Agent, Depends(current_agent)]) -> str:
+        return await agent.call(look)
+
+    class Limited(Limits, Approval, Agent):
+        approval_mode = "auto"
+        max_tool_calls = 2
+        max_parallel = 1
+
+    agent = Limited(llm=ScriptedModel([call("outer"), call("look")], "done"), tools=[outer, look])
+    await agent.run("go")
+    first, second = results(agent)
+    assert "tool_calls is reached" in first
+    assert second == "seen"
