@@ -277,7 +277,7 @@ class MCPServer:
         """Open and close connections in one task, because the package requires it."""
         with TemporaryFile() as self.stderr:
             try:
-                while True:
+                while not self._is_closed:
                     self.wanted.clear()
                     try:
                         await self._connect()
@@ -287,9 +287,13 @@ class MCPServer:
                             self.started.set()
                     await self.wanted.wait()
             finally:
-                self._is_closed = True
                 self.error = self.explain(ConnectionError("the connection was closed"))
                 self.started.set()
+
+    def close(self) -> None:
+        """Let `own` end, also if the package suppresses its cancellation."""
+        self._is_closed = True
+        self.wanted.set()
 
     async def connect(self) -> None:
         """Wait until the server is connected. If the connection was lost, connect again.
@@ -720,6 +724,8 @@ async def mcp_servers(
             await server.started.wait()
         yield servers
     finally:
+        for server in servers:
+            server.close()
         # longer than `stop_process`, which takes up to three times STOP_SECONDS
         await cancel_and_wait(owners, 5)
 

@@ -289,6 +289,24 @@ async def http_server(reply):
             await cancel_and_wait(tasks, 1)  # from Python 3.12 on, a server waits for them
 
 
+async def test_a_cancelled_start_over_http_ends_at_once_wherever_it_was():
+    async def reply(message):
+        return None
+
+    async def start():
+        async with connect(url=url):
+            await asyncio.sleep(60)
+
+    async with http_server(reply) as (url, _):
+        for steps in range(10, 56, 3):
+            starting = asyncio.create_task(start())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            starting.cancel()
+            ended, _ = await asyncio.wait([starting], timeout=3)
+            assert ended, steps
+
+
 @pytest.mark.parametrize("status", [400, 404])
 async def test_a_refused_call_leaves_a_session_that_the_server_knows(status):
     async def reply(message):
