@@ -1360,7 +1360,8 @@ def test_the_chat_works_without_a_session_if_the_home_folder_is_not_writable(cha
 
 
 def test_a_history_file_that_cannot_be_written_does_not_keep_enter_from_working(chat, tmp_path):
-    screen = chat("one", "two")
+    screen = chat("zero", "one", "two")
+    screen.enter("hello", "zero")  # the history has been loaded
     history = tmp_path / "home/.agentloop/history"
     history.unlink(missing_ok=True)
     history.mkdir()  # root may write into any file
