@@ -1,6 +1,6 @@
 """nano.py: an agent is a for-loop. The whole idea of agentloop in one file to read and copy.
 
-    python nano.py "What is 2 + 3?"   asks gpt-5-mini with OPENAI_API_KEY, or else runs a script
+    python nano.py      runs a script, offline; with a prompt and OPENAI_API_KEY, asks gpt-5-mini
     OPENAI_BASE_URL=http://localhost:11434/v1 OPENAI_MODEL=qwen3 python nano.py "What is 2 + 3?"
 
 `agent.log` is a list that only grows: messages as they're sent, and summaries. Keys that begin with
@@ -440,10 +440,10 @@ if __name__ == "__main__":
         return a + b
 
     llm: ChatModel = ScriptedModel(call("add", a=2, b=3), "2 + 3 is 5.")
-    if {"OPENAI_API_KEY", "OPENAI_BASE_URL"} & os.environ.keys():
+    if task := " ".join(sys.argv[1:]):
         llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
     agent = Agent(llm=llm, tools=[add])
-    agent.run_sync(" ".join(sys.argv[1:]) or "What is 2 + 3?")
+    agent.run_sync(task or "What is 2 + 3?")
     print(*agent.messages, sep="\n")
 
 # The package has the same names: to replace this file with the package, change the import. It adds
