@@ -286,14 +286,15 @@ class RenderedChat(Chat):
     def preview(self, tool: str, args: JSON) -> Text:
         """What a write or an edit with these validated arguments will change."""
         before = after = text_of(self.root / args["path"])
+        arguments = Text(exact(all_of(args)))
         if tool == "write":
             after = args["content"]
         else:
             for edit in args.get("edits", [args]):
                 if edit["old_text"] not in after:  # an earlier call of the turn will write it
-                    return Text(exact(all_of(args)))
+                    return arguments
                 after = after.replace(edit["old_text"], edit["new_text"])
-        return self.diff(before, after)
+        return self.diff(before, after) or arguments  # no difference if only line ends change
 
     def draw_question(self, call: ToolCall, owner: str) -> None:
         """Show a call that needs approval. If it's a sub-agent's, `owner` is its name."""

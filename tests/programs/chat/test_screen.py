@@ -1134,6 +1134,14 @@ def test_an_edit_of_text_that_an_earlier_call_writes_is_shown_as_its_arguments(c
     assert (project / "a.py").read_text() == "rm -rf\n"
 
 
+def test_an_edit_that_only_adds_the_last_line_end_is_shown_as_its_arguments(chat, project):
+    (project / "a.py").write_text("one\ntwo")
+    screen = chat([("edit", {"path": "a.py", "old_text": "two", "new_text": "two\n"})], "done")
+    screen.enter("go", "new_text: two")
+    answer(screen, "y", "done")
+    assert (project / "a.py").read_text() == "one\ntwo\n"
+
+
 def test_a_file_named_in_a_prompt_is_attached_and_not_shown(chat, project):
     (project / "a.py").write_text("answer = 42\n")
     (project / "b.bin").write_bytes(b"\0\1")
