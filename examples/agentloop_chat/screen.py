@@ -72,7 +72,7 @@ Shift-Tab next mode: edits without approval, only planning, approval of all
 Esc       stop an answer (also: Ctrl-C)
 Answers   to a question: y(es), a(lways), n(o), e(dit), r (you write the result)
 Enter     during an answer: queue the message (Up edits it, Esc removes it)
-          after an interrupted run: continue the run
+          after an error or a kill: continue the run
 A line that ends with \\ continues in the next line."""
 
 
@@ -363,7 +363,8 @@ class Screen(RenderedChat):
             if self.is_pasted:
                 self.doubtful.update(NAMED.findall(text))
             if self.question and self.typed_at > self.asked_at:
-                self.queue.insert(0, Answer(text))
+                earlier = [each for each in self.queue if isinstance(each, Answer)]
+                self.queue.insert(len(earlier), Answer(text))
             else:
                 self.queue.append(text)
             self.clear(append_to_history=True)

@@ -376,6 +376,20 @@ def test_an_answer_that_is_sent_during_a_command_of_the_user_is_delivered_after_
     assert "next:" not in screen.screen()
 
 
+def test_the_first_of_two_texts_sent_during_a_command_of_the_user_is_the_answer(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    os.mkfifo(project / "pipe")
+    asked = ("ask_user", {"question": "For how many?"})
+    screen = chat([asked], "A table for four.", "By phone.", options=["--tools", "mine.py"])
+    screen.enter("Book a table.", "\nFor how many?\n")
+    screen.enter("!cat pipe", "Esc stops (")
+    screen.enter("four", "next: four")
+    screen.enter("call them", "next: call them")
+    (project / "pipe").write_text("")
+    screen.expect("By phone.")
+    assert said(screen.server.requests[2])[-1] == "call them"
+
+
 def test_a_text_begun_before_a_question_of_the_model_does_not_answer_it(chat, project):
     (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
     hold = threading.Event()
