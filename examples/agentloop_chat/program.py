@@ -93,12 +93,15 @@ def main(options: argparse.Namespace) -> int:
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
     with open_conversation(options, config, terminal, is_chat) as conversation:
+        failures = list[OSError]()  # of writing JSON to stdout
         if options.json:
-            conversation.printer = print_json
+            conversation.printer = partial(print_json, failures)
         elif not on_screen:
             conversation.printer = partial(print_steps, terminal)
         work = partial(conversation.talk, prompt, typed)
         result = conversation.runner.run(with_servers(conversation, config.mcp, work))
+        if failures:
+            raise failures[0]
         if options.json:
             print_error(conversation.error)
         elif not on_screen:
@@ -161,10 +164,16 @@ class Log(logging.Handler):
             self.terminal.say(f"({plain(record.getMessage())})", DIM)
 
 
-def print_json(event: events.Event) -> None:
-    """Print an event as a JSON object in one line: the class name as "type", and the fields."""
+def print_json(failures: list[OSError], event: events.Event) -> None:
+    """Print an event as a JSON object in one line: the class name as "type", and the fields.
+
+    failures: gets the reason if it can't be printed. The run goes on.
+    """
     fields = {"type": type(event).__name__} | asdict(event)
-    print(json.dumps(fields, default=str), flush=True)
+    try:
+        print(json.dumps(fields, default=str), flush=True)
+    except OSError as error:
+        failures.append(error)
 
 
 def print_steps(terminal: Terminal, event: events.Event) -> None:

@@ -297,6 +297,15 @@ def test_the_readme_names_the_keys_of_the_events():
             assert {*re.findall(r"`(\w+)`", keys)} <= fields | usage, name
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+def test_events_that_cannot_be_written_are_an_error(tmp_path):
+    with HeldDouble("answer") as server, open("/dev/full", "w") as full:
+        at = ["--base-url", server.base_url, "--model", "m", "--json", "--prompt", "go"]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": full, "stderr": subprocess.PIPE}
+        done = subprocess.run([*MODULE, *at], cwd=tmp_path, env=environment(), **streams)
+    assert (done.returncode, b"space" in done.stderr) == (2, True)
+
+
 def test_an_interrupted_answer_exits_with_status_130(tmp_path):
     hold, pipe = threading.Event(), subprocess.PIPE
     with HeldDouble(["half", hold]) as server:
