@@ -609,6 +609,7 @@ class CallState:
     result: None while the call is open. `result.seconds` is how long it took, if that's known.
     inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those that have no
         result end with this call.
+    continues: whether it runs a sub-agent, which continues if the call starts again.
     awaits: the entry that says what the call waits for, if anything.
     decided: the result that came from outside; the next run records it.
     entries: the log entries about the call. `state.newest(Decision)` is the last decision.
@@ -619,6 +620,7 @@ class CallState:
     start: ToolStart | None = None
     result: ToolMessage | None = None
     inner: tuple[CallState, ...] = ()
+    continues: bool = False
     awaits: Awaits | None = None
     decided: ToolMessage | None = None
     entries: list[CallEntry] = field(default_factory=list[CallEntry])
@@ -645,8 +647,10 @@ class CallState:
         """The nested calls that may still start, at any depth."""
         waiting = list[CallState]()
         for inner in self.inner:
-            if inner.result is None:  # a deferred call has one, and continues by itself
-                waiting += [inner] if inner.may_start else inner.waiting_inside
+            if inner.result or inner.decided:  # a deferred call has a result, and goes on by itself
+                continue
+            may_start = inner.may_start or inner.continues
+            waiting += [inner] if may_start else inner.waiting_inside
         return waiting
 
     def end(self, result: ToolMessage) -> None:

@@ -78,7 +78,7 @@ class SubAgentRecord(CallEntry):
         is_over = runner.result and runner.status not in ("running", "pending")
         if is_over and not (about and about.may_start):  # the calls of a deferred call still wait
             return
-        runner.status = "pending"
+        runner.status, runner.continues = "pending", True
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:
                 state = self._add_call(conversation, call, runner, runner)

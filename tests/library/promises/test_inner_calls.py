@@ -428,6 +428,55 @@ async def test_a_deferred_sub_agent_still_waits_when_its_caller_continues(idempo
     assert ran.count("pay") == 1
 
 
+@pytest.mark.parametrize("verdict", ["allow", "deny"])
+async def test_a_nested_sub_agent_continues_after_its_second_start_was_cancelled(verdict):
+    ran = []
+    started = asyncio.Event()
+    seconds = iter([0, 9, 0])
+
+    async def wait(data):
+        if delay := next(seconds):
+            started.set()
+        await asyncio.sleep(delay)
+
+    @tool("Pay", name="pay")
+    async def pay_as_clerk() -> str:
+        ran.append("clerk")
+        return "paid"
+
+    @tool("Pay", name="pay")
+    async def pay_as_boss() -> str:
+        ran.append("boss")
+        return "paid"
+
+    @tool("Delegate", read_only=True)
+    async def delegate(agent: Caller) -> str:
+        return await agent.call("clerk", prompt="Pay.")
+
+    class Boss(Hooks, Approval, Agent): ...
+
+    clerk = Agent(llm=ScriptedModel(call("pay"), "It is paid."), tools=[pay_as_clerk])
+    agent = Boss(
+        llm=ScriptedModel(call("delegate"), "ok"),
+        tools=[delegate, pay_as_boss, as_tool(clerk, "clerk", "Pays")],
+        hooks=[Hook("SubagentStart", wait)],
+    )
+    [first] = (await agent.run("go")).pending
+    agent.decide(first.id, "allow")
+    [payment] = (await agent.run()).pending
+    agent.decide(payment.id, "allow")
+    run = asyncio.create_task(agent.run())
+    await started.wait()
+    run.cancel()
+    await asyncio.wait([run])
+    [again] = (await agent.run()).pending
+    assert again.id == first.id
+    agent.decide(again.id, verdict, note="Not today.")
+    assert (await agent.run()).text == "ok"
+    assert ran == (["clerk"] if verdict == "allow" else [])
+    assert ("It is paid." if verdict == "allow" else "Not today.") in results(agent)[0]
+
+
 async def test_a_prompt_cancels_a_suspended_nested_call():
     agent, ran = agent_of(Asking, call("order"), "ok")
     await agent.run("go")
