@@ -287,6 +287,7 @@ class MCPServer:
                             self.started.set()
                     await self.wanted.wait()
             finally:
+                self._is_closed = True  # also if somebody else has cancelled this task
                 self.error = self.explain(ConnectionError("the connection was closed"))
                 self.started.set()
 

@@ -552,6 +552,13 @@ async def test_a_call_to_a_closed_server_is_an_error(hostile):
     assert "was closed" in (await result_of(server, "texts")).text
 
 
+async def test_a_call_does_not_wait_for_a_connection_whose_task_was_cancelled(hostile):
+    async with hostile("good") as server:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await cancel_and_wait(others, 5)  # as asyncio.run does at its end
+        assert "was closed" in (await asyncio.wait_for(result_of(server, "texts"), 5)).text
+
+
 async def test_a_server_that_ended_is_started_again_by_the_next_call(hostile, tmp_path):
     async with hostile("good") as server:
         for _ in range(2):
