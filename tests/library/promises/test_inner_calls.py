@@ -428,6 +428,18 @@ async def test_a_deferred_sub_agent_still_waits_when_its_caller_continues(idempo
     assert ran.count("pay") == 1
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_deferred_call_makes_calls_once_it_is_approved(idempotent):
+    rules = [Rule("ask", "order"), Rule("allow", "pay")]
+    settings = {"idempotent": idempotent, "approval_rules": rules, "defer_approval": True}
+    agent, ran = agent_of(Asking, call("order"), "It waits.", "ok", **settings)
+    assert (await agent.run("go")).text == "It waits."
+    agent.decide(agent.deferred[0].id, "allow")
+    assert (await agent.run()).text == "ok"
+    assert ran == ["order", "look price", "pay 5"]
+    assert "ordered: paid 5" in agent.messages[-2].text
+
+
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
 async def test_a_nested_sub_agent_continues_after_its_second_start_was_cancelled(verdict):
     ran = []
