@@ -399,8 +399,9 @@ class Approval(Gate):
         call, agent = judgment.call, judgment.agent
         state = agent.conversation.state_of(call)
         decision = state.newest(Decision)
-        if decision and asked(state) == call and state.status in ("pending", "denied"):
-            return decided(judgment, decision)  # not requested again, and not started, since
+        counts = state.status in ("pending", "denied", "awaiting_answer")
+        if decision and asked(state) == call and counts:
+            return decided(judgment, decision)  # not requested again, and not running, since
         if self.fold(Consent).allows(tool, arguments):
             return replace(judgment, verdict=Verdict.ALLOW, waits=False)
         if not judgment.waits:  # otherwise a sub-agent's own gate has recorded the request

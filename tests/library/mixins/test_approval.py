@@ -684,6 +684,22 @@ async def test_a_prompt_after_a_decision_does_not_cancel_a_deferred_call():
             assert ran == ["a"]
 
 
+async def test_an_external_call_that_waits_for_its_result_is_not_asked_about_again():
+    @tool(external=True)
+    def weigh(box: int) -> None:
+        """Weigh a box."""
+
+    llm = ScriptedModel([call("weigh", box=1), call("weigh", box=2)], "ok")
+    agent = Asking(llm=llm, tools=[weigh])
+    for waiting in (await agent.run("x")).pending:
+        agent.decide(waiting.id, "allow")
+    for number in range(2):
+        result = await agent.run()
+        assert result.stop_reason == "needs_answer", number
+        agent.answer(result.pending[0].id, "1 kg")
+    assert (await agent.run()).text == "ok"
+
+
 async def test_an_external_call_is_not_deferred():
     @tool(external=True)
     def weigh(parcel: str) -> None:
