@@ -538,8 +538,12 @@ async def test_an_error_names_the_proxy_that_it_came_from(monkeypatch):
     assert "secret" not in str(caught.value)
 
 
-def test_missing_certificates_are_an_error_that_names_the_variable(monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", "missing.pem")
+def test_certificates_that_cannot_be_read_are_an_error_that_names_the_variable(
+    monkeypatch, tmp_path
+):
+    file = tmp_path / "empty.pem"  # httpx before 0.28 ignores a file that's missing
+    file.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
     program = """if True:
         import asyncio
         from agentloop import ChatOpenAI, ModelError
