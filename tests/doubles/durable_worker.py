@@ -224,19 +224,24 @@ async def nesting() -> str:
     return await Worker(llm=ScriptedModel(think, think), tools=[pay, pay_both]).query("Pay.")
 
 
-def nest(where, url, runs, at):
-    """Run a tool that calls another one, until effect `at` kills this process."""
+def run_one(workflow, where, url, at):
+    """Run a workflow as "one", until effect `at` kills this process."""
     global kill_at
     kill_at = at
     launch(where, url, "one")
 
     async def main():
         with SetWorkflowID("one"):
-            handle = await DBOS.start_workflow_async(nesting)
+            handle = await DBOS.start_workflow_async(workflow)
         await handle.get_result()
 
     asyncio.run(main())
     os._exit(0)
+
+
+def nest(where, url, runs, at):
+    """Run a tool that calls another one."""
+    run_one(nesting, where, url, at)
 
 
 @tool
@@ -266,18 +271,8 @@ async def retrying() -> str:
 
 
 def retry(where, url, runs, at):
-    """Continue a run that a call has ended, until effect `at` kills this process."""
-    global kill_at
-    kill_at = at
-    launch(where, url, "one")
-
-    async def main():
-        with SetWorkflowID("one"):
-            handle = await DBOS.start_workflow_async(retrying)
-        await handle.get_result()
-
-    asyncio.run(main())
-    os._exit(0)
+    """Continue a run that a call has ended."""
+    run_one(retrying, where, url, at)
 
 
 @DBOS.workflow()
