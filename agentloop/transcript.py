@@ -609,7 +609,7 @@ class CallState:
     result: None while the call is open. `result.seconds` is how long it took, if that's known.
     inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those that have no
         result end with this call.
-    continues: whether it runs a sub-agent, which continues if the call starts again.
+    continues: whether the call goes on where it was if it starts again.
     awaits: the entry that says what the call waits for, if anything.
     decided: the result that came from outside; the next run records it.
     entries: the log entries about the call. `state.newest(Decision)` is the last decision.

@@ -33,7 +33,7 @@ TOKEN = re.compile(
     r"|[\x80-\u1fff]{1,3}[a-z]{0,2}"  # accented, Greek, Cyrillic, Semitic and Indic letters
     r"|[\u3040-\u30ff\uac00-\ud7af]{1,2}|[^\x00-\u1fff]"  # kana and hangul, other characters
 )
-SAMPLE, BLOCK = 100_000, 1_000  # characters that count of a longer text, and of each block
+SAMPLE, BLOCK = 100_000, 1_000  # characters: a longer text is measured by samples, in blocks
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 DEFAULT_ENCODING = "o200k_base"  # for models unknown to tiktoken
