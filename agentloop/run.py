@@ -170,20 +170,31 @@ class Run:
         """
         agent = self.agent
         tools = agent.turn_tools()
-        resumable = [tool.name for tool in tools if tool.resumes]
-        for state in agent.conversation.open_calls:
-            if state.decided:
-                await self.close(state)
-        runnable, ended = calls_to_resume(agent.conversation, resumable)
-        done = await agent.call_tools(runnable) if runnable else None
-        for state in agent.conversation.open_calls:
-            if state in ended:
-                await self.close(state)
+        done = await self.resume_calls(agent.conversation.open_calls, tools)
         last = last_but_instructions(agent.messages)
         if isinstance(last, AssistantMessage) and last.stop_reason != "pause":
             return done or result_of(last)
         if self.follows_kill and not done:
             return done_result(agent.messages, [tool.name for tool in tools if tool.ends_run])
+        return done
+
+    async def resume_calls(
+        self, states: Sequence[CallState], tools: Sequence[Tool]
+    ) -> Result | None:
+        """Run calls that have no result if they may run, and record what's known of the others.
+
+        Returns a Result if one of them is a done call.
+        """
+        for state in states:
+            if state.decided:
+                await self.close(state)
+        left = [state for state in states if not state.decided]
+        resumable = [tool.name for tool in tools if tool.resumes]
+        runnable, ended = calls_to_resume(left, resumable)
+        done = await self.agent.call_tools(runnable) if runnable else None
+        for state in ended:
+            if self.agent.conversation.state_of(state.call).result is None:
+                await self.close(state)
         return done
 
     async def close(self, state: CallState) -> None:

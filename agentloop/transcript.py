@@ -144,6 +144,10 @@ class CallEntry(Mark):
     def apply_to(self, state: CallState) -> None:
         """Change the state of the call. By default, nothing changes."""
 
+    def defers(self, result: ToolMessage) -> bool:
+        """Whether the result that follows this entry only says that the outcome comes later."""
+        return False
+
 
 @frozen
 class ToolStart(CallEntry):
@@ -356,10 +360,15 @@ class Conversation(Fold):
         return messages
 
     @property
-    def open_calls(self) -> list[CallState]:
+    def unfinished_calls(self) -> list[CallState]:
         """The model's calls that have no result yet, in their order."""
         states = [*self.states.values()]
         return [state for state in states if state.result is None and not state.call.parent_id]
+
+    @property
+    def open_calls(self) -> list[CallState]:
+        """The unfinished calls, except those that were deferred."""
+        return [state for state in self.unfinished_calls if not state.deferred]
 
     @property
     def waiting(self) -> list[CallState]:
@@ -586,7 +595,6 @@ CallStatus = Literal[
     "pending",
     "awaiting_approval",
     "awaiting_answer",
-    "deferred",
     "running",
     "completed",
     "failed",
@@ -601,10 +609,9 @@ CallStatus = Literal[
 class CallState:
     """What a log says about one call.
 
-    status: "deferred" until the call has the result which says that the decision comes later;
-        "denied" and "answered" once somebody outside has said so, and until the next run records
-        the result; "cut_off" if the reply was incomplete, so the call never ran; "sealed" if the
-        run ended before the call did, or if it had started and may not start again.
+    status: "denied" and "answered" once somebody outside has said so, and until the next run
+        records the result; "cut_off" if the reply was incomplete, so the call never ran; "sealed"
+        if the run ended before the call did, or if it had started and may not start again.
     start: `start.at` is the Unix time of the start.
     result: None while the call is open. `result.seconds` is how long it took, if that's known.
     inner: the calls that this call made: by `agent.call`, or as a sub-agent. Those that have no
@@ -612,6 +619,7 @@ class CallState:
     continues: whether the call goes on where it was if it starts again.
     awaits: the entry that says what the call waits for, if anything.
     decided: the result that came from outside; the next run records it.
+    deferred: whether the model has read that the outcome comes later.
     entries: the log entries about the call. `state.newest(Decision)` is the last decision.
     """
 
@@ -623,6 +631,7 @@ class CallState:
     continues: bool = False
     awaits: Awaits | None = None
     decided: ToolMessage | None = None
+    deferred: bool = False
     entries: list[CallEntry] = field(default_factory=list[CallEntry])
 
     @property
@@ -640,29 +649,31 @@ class CallState:
     @property
     def may_start(self) -> bool:
         """Whether the call may still start."""
-        return self.status in ("pending", "awaiting_approval", "awaiting_answer", "deferred")
+        return self.status in ("pending", "awaiting_approval", "awaiting_answer")
 
     @property
     def waiting_inside(self) -> list[CallState]:
         """The nested calls that may still start, at any depth."""
         waiting = list[CallState]()
         for inner in self.inner:
-            if inner.result or inner.decided:  # a deferred call has a result, and goes on by itself
+            if inner.result or inner.decided:
                 continue
             may_start = inner.may_start or inner.continues
             waiting += [inner] if may_start else inner.waiting_inside
         return waiting
 
     def end(self, result: ToolMessage) -> None:
-        """Give the call its result. If it had started, it's never "denied"."""
+        """Give the call its result, or defer it. If it had started, it's never "denied"."""
+        if self.entries and self.entries[-1].defers(result) and not self.deferred:
+            self.deferred = True
+            return
         self.result, self.awaits = result, None
-        inner_ends = self.status != "deferred"  # the result says that the outcome follows
         if result.origin == "tool" or (result.origin == "denied" and self.start):
             self.status = "failed" if result.is_error else "completed"
         else:
             self.status = result.origin
         for inner in self.inner:
-            if inner_ends and inner.result is None:
+            if inner.result is None:
                 inner.end(placeholder_result(inner))
 
 
@@ -674,16 +685,16 @@ def with_inner(states: Iterable[CallState]) -> Iterator[CallState]:
 
 
 def calls_to_resume(
-    conversation: Conversation, resumable: Collection[str]
+    states: Iterable[CallState], resumable: Collection[str]
 ) -> tuple[list[ToolCall], list[CallState]]:
-    """Divide the open calls into those that may run, and those that may not run again.
+    """Divide calls that have no result into those that may run, and those that may not run again.
 
     If a call had started, it may have had effects, and runs again only if its tool is in
     `resumable`. If it isn't, its nested calls may run if they wait for something from outside.
     """
     runnable: list[ToolCall] = []
     ended: list[CallState] = []
-    for state in conversation.open_calls:
+    for state in states:
         if state.may_start or (state.status == "running" and state.call.name in resumable):
             runnable.append(state.call)
         else:
@@ -747,7 +758,7 @@ def forked(records: Sequence[Record]) -> list[Record]:
     if not records:
         return []
     conversation = Conversation(records).catch_up()
-    return [*records, *map(placeholder_result, conversation.open_calls), Fork()]
+    return [*records, *map(placeholder_result, conversation.unfinished_calls), Fork()]
 
 
 @frozen

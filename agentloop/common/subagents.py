@@ -71,13 +71,10 @@ class SubAgentRecord(CallEntry):
 
     def apply(self, conversation: Conversation) -> None:
         runner = conversation.states.get(self.call_id)
-        if runner is None:
+        if runner is None or runner.result:
             return
         record = from_dict(self.record)
         about = conversation.states.get(self._id_here(id_of_call(record)))
-        is_over = runner.result and runner.status not in ("running", "pending")
-        if is_over and not (about and about.may_start):  # the calls of a deferred call still wait
-            return
         runner.status, runner.continues = "pending", True
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:

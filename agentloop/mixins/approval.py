@@ -35,7 +35,6 @@ from pydantic_core import to_jsonable_python
 
 from ..common.decides import DECIDED
 from ..common.gate import FAILED, Gate, Judgment, Verdict
-from ..common.nested import InnerResult
 from ..common.review import (
     Ask,
     Decision,
@@ -48,6 +47,7 @@ from ..common.review import (
 )
 from ..common.subagents import RunsBelow, tools_below
 from ..errors import ToolError
+from ..loop import Loop
 from ..messages import (
     JSON,
     AssistantMessage,
@@ -67,7 +67,6 @@ from ..transcript import (
     Fork,
     Mark,
     Records,
-    ToolStart,
     can_continue,
     placeholder_result,
     record_of,
@@ -140,36 +139,33 @@ class Deferred(CallEntry):
     """A call awaits approval while the conversation continues: see `Approval.deferred`."""
 
     def apply_to(self, state: CallState) -> None:
-        state.status = "deferred"
         for waiting in undecided(state):
             waiting.awaits = None
 
+    def defers(self, result: ToolMessage) -> bool:
+        return result.origin == "tool"
+
 
 class Deferrals(Fold):
-    """The deferred calls, until the log has a note with their outcome.
-
-    answered: whether a call has the result which says that it waits, by call id.
-    """
+    """The ids of deferred calls, until the log has a note with their outcome."""
 
     def __init__(self, log: Records) -> None:
         super().__init__(log)
-        self.answered = dict[str, bool]()
+        self.ids = set[str]()
 
     def take(self, at: int, record: object) -> None:
-        result = record.result if isinstance(record, InnerResult) else record
         if isinstance(record, Deferred):
-            self.answered[record.call_id] = False
-        elif isinstance(result, ToolMessage) and result.tool_call_id in self.answered:
-            if result.origin == "tool" or self.answered[result.tool_call_id]:
-                self.answered[result.tool_call_id] = True
-            else:  # closed or denied instead of deferred
-                del self.answered[result.tool_call_id]
-        elif isinstance(record, ToolStart) and self.answered.get(record.call_id) is False:
-            del self.answered[record.call_id]  # started after all
+            self.ids.add(record.call_id)
         elif isinstance(record, UserMessage):
-            self.answered.pop(record.sent_id, None)
+            self.ids.discard(record.sent_id)
         elif isinstance(record, Fork):  # the calls belong to the original agent
-            self.answered.clear()
+            self.ids.clear()
+
+
+def lacks_result(state: CallState) -> bool:
+    """Whether a kill came before the result which says that the deferred call waits."""
+    newest = state.entries[-1] if state.entries else None
+    return isinstance(newest, Deferred) and state.result is None and not state.deferred
 
 
 def undecided(state: CallState) -> list[CallState]:
@@ -222,10 +218,11 @@ class Approval(Gate):
         agent only, unless you trust the sub-agent's.
     approval_timeout: how many seconds the callback may take before the call is denied. If the call
         is a sub-agent's or a nested one, the timeout of the call around it includes that time.
-    defer_approval: whether the conversation goes on while a call, or a call of a sub-agent, awaits
-        approval. The result of the call says that it waits, and `agent.deferred` lists it. After
-        you `decide`, the next run runs the call if you allowed it, and a note tells the model the
-        outcome. Calls of external tools aren't deferred, and a sub-agent never defers.
+    defer_approval: whether the conversation goes on while a call, or one inside it (a nested call
+        or a sub-agent's), awaits approval. The result of the call says that it waits, and
+        `agent.deferred` lists what was asked. After you `decide`, the next run runs the call if you
+        allowed it, and a note tells the model the outcome. Calls of external tools aren't deferred,
+        and a sub-agent never defers.
     """
 
     approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
@@ -252,7 +249,7 @@ class Approval(Gate):
         if call_id not in [call.id for call in self.deferred]:
             return super().state_to_decide(call_id)
         state = self.conversation.states[call_id]
-        if state.status == "deferred":  # the run ended between both records
+        if lacks_result(state):
             result = state.call.answer(DEFERRED, is_error=True)
             self.record(record_of(state.call, result))
         return state
@@ -289,39 +286,38 @@ class Approval(Gate):
             check_rules(self.approval_rules, tools)
         if request.purpose == "turn":
             for state in self._deferrals(decided=True):
-                await self._settle_deferred(state)
+                await self._settle_deferred(state.call, request.tools)
                 request = replace(request, messages=await self.context())
         return await super().call_model(request)
 
     def _deferrals(self, decided: bool) -> list[CallState]:
         """The deferred calls whose outcome the model doesn't know yet: those decided, or others."""
-        deferred = self.fold(Deferrals).answered
-        states = self.conversation.in_call_order() if deferred else ()
-        chosen = [state for state in states if state.call.id in deferred]
-        return [state for state in chosen if decided != bool(undecided(state))]
+        ids = self.fold(Deferrals).ids
+        states = self.conversation.in_call_order() if ids else ()
+        chosen = [state for state in states if state.call.id in ids]
+        deferred = [state for state in chosen if state.deferred or lacks_result(state)]
+        return [state for state in deferred if decided != bool(undecided(state))]
 
     def _announce_decision(self) -> None:
         """Add a note about a decision, if `run()` would otherwise have nothing to continue."""
         if self._deferrals(decided=True) and not can_continue(self.conversation):
             self.add_note(DECIDED)
 
-    async def _settle_deferred(self, state: CallState) -> None:
-        """Run a deferred call if it was allowed, and tell the model its outcome in a note.
-
-        If it had started in a process that was killed, it doesn't run again, unless its tool
-        resumes and the call has nested calls, as a sub-agent's does.
-        """
-        resumes = any(tool.resumes for tool in self.toolset() if tool.name == state.call.name)
-        if state.status == "pending" or (state.status == "running" and resumes and state.inner):
-            await self.call_tools([state.call])
-        state = self.conversation.states[state.call.id]
-        result = state.result
-        decision = state.newest(Decision)
-        if state.status == "running" or (decision and not decision.allowed):
-            result = placeholder_result(state)
-        if result and not state.may_start and not undecided(state):
-            text = f"{state.call.name}({asked(state).arguments}): {result.text}"
-            self.add(UserMessage(f"{OUTCOME} {text}", "note", state.call.id))
+    async def _settle_deferred(self, call: ToolCall, tools: Sequence[Tool]) -> None:
+        """Run a deferred call if it was allowed, and tell the model its outcome in a note."""
+        state = self.conversation.state_of(call)
+        if state.result is None and self.active_run:
+            try:
+                await self.active_run.resume_calls([state], tools)
+            except Stop:
+                state = self.conversation.state_of(call)
+                if not undecided(state):
+                    raise
+                self.record(Deferred(call.id))
+        state = self.conversation.state_of(call)
+        if state.result:
+            text = f"{call.name}({asked(state).arguments}): {state.result.text}"
+            self.add(UserMessage(f"{OUTCOME} {text}", "note", call.id))
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         while True:
@@ -336,7 +332,7 @@ class Approval(Gate):
                 await self._settle_asking(asking, stop)
                 # another call that waits, for an answer for example, ends the run again
                 states = [self.conversation.state_of(state.call) for state in states]
-                calls = [state.call for state in states if state.result is None]
+                calls = [s.call for s in states if s.result is None and not s.deferred]
                 if not calls:
                     return None
 
@@ -359,12 +355,20 @@ class Approval(Gate):
                 state = self.conversation.state_of(state.call)
                 if state.result is None and not state.may_start:
                     self.add(record_of(state.call, placeholder_result(state)))
-        elif self.defer_approval and not isinstance(self, RunsBelow):
+        elif all(self._may_defer(self, state.call) for state in asking):
             for state in asking:
                 self.record(Deferred(state.call.id))
-                self.add(record_of(state.call, state.call.answer(DEFERRED, is_error=True)))
+                if not state.deferred:
+                    self.add(record_of(state.call, state.call.answer(DEFERRED, is_error=True)))
         else:
             raise stop
+
+    def _may_defer(self, agent: Loop, call: ToolCall) -> bool:
+        """Whether the conversation may go on while this call, or one inside it, awaits approval.
+
+        If a nested call asks, its caller is deferred.
+        """
+        return self.defer_approval and not (call.parent_id or isinstance(agent, RunsBelow))
 
     async def judge(self, judgment: Judgment) -> Judgment:
         judgment = await super().judge(judgment)  # a hook may change the call
@@ -407,7 +411,7 @@ class Approval(Gate):
         if not judgment.waits:  # otherwise a sub-agent's own gate has recorded the request
             agent.record(Ask(call.id, judgment.reason, call.name, call.arguments))
         if self.approval_callback is None:
-            if self.defer_approval and not (tool.external or isinstance(agent, RunsBelow)):
+            if self._may_defer(agent, call) and not (tool.external or state.deferred):
                 self.record(Deferred(call.id))
                 return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
             is_open = call.id in agent.conversation.states and not state.result

@@ -153,7 +153,7 @@ class Caller:
         """Record a nested call. Raises ToolError if calls are nested deeper than `MAX_DEPTH`."""
         states = self.agent.conversation.states
         parent = states.get(self.outer.id)
-        if parent is None or parent.status not in ("running", "pending"):
+        if parent is None or parent.result:
             raise ToolError(f"{name} can't be called: the call {self.outer.id!r} isn't running.")
         depth, call = 1, parent.call
         while call.parent_id:

@@ -393,39 +393,58 @@ async def test_a_caller_that_does_not_run_again_may_be_a_nested_call_itself(verd
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_a_deferred_sub_agent_still_waits_when_its_caller_continues(idempotent):
-    ran = []
+@pytest.mark.parametrize("verdict", ["allow", "deny"])
+async def test_a_nested_call_that_awaits_approval_defers_its_caller(verdict, idempotent):
+    settings = {"idempotent": idempotent, "defer_approval": True}
+    script = call("order"), "It waits.", "Noon.", "I see."
+    agent, ran = agent_of(Asking, *script, **settings)
+    assert (await agent.run("go")).text == "It waits."
+    assert (await agent.run("What time is it?")).text == "Noon."
+    [pay] = agent.deferred
+    assert (pay.name, agent.pending) == ("pay", ())
+    agent.decide(pay.id, verdict, "Not today.")
+    assert (await agent.run()).text == "I see."
+    paid = ["pay 5"] * (verdict == "allow")
+    assert ran == ["order", "look price", *["order"] * idempotent, *paid]
+    outcome = agent.messages[-2].text
+    assert ("paid 5" if paid else "Not today.") in outcome
+    assert ("outcome is unknown" in outcome) != idempotent
+    assert agent.deferred == agent.pending == ()
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_sub_agent_asks_twice_in_a_nested_call_that_was_deferred(idempotent):
+    paid = []
 
     @tool("Pay")
-    async def pay() -> str:
-        ran.append("pay")
+    async def pay(amount: int) -> str:
+        paid.append(amount)
         return "paid"
-
-    @tool("Confirm", external=True, read_only=True)
-    def confirm() -> None: ...
 
     @tool("Delegate", idempotent=idempotent, read_only=True)
     async def delegate(agent: Caller) -> str:
-        try:
-            await agent.call("clerk", prompt="Pay.")
-        except ToolError:
-            ran.append("deferred")
-        return await agent.call(confirm)
+        return await agent.call("clerk", prompt="Pay.")
 
-    clerk = Agent(llm=ScriptedModel(call("pay"), "It is paid."), tools=[pay])
+    clerk = Agent(
+        llm=ScriptedModel(call("pay", amount=1), call("pay", amount=2), "Both are paid."),
+        tools=[pay],
+    )
     agent = Asking(
-        llm=ScriptedModel(call("delegate"), "It waits.", "ok"),
-        tools=[delegate, confirm, as_tool(clerk, "clerk", "Pays")],
+        llm=ScriptedModel(call("delegate"), "It waits.", "It still waits.", "ok"),
+        tools=[delegate, as_tool(clerk, "clerk", "Pays")],
         approval_rules=[Rule("allow", "clerk")],
         defer_approval=True,
     )
-    [question] = (await agent.run("go")).pending
-    agent.answer(question.id, "yes")
-    assert (await agent.run()).text == "It waits."
-    agent.decide(agent.deferred[0].id, "allow")
-    assert (await agent.run()).text == "ok"
-    assert ran[-1] == "pay"
-    assert ran.count("pay") == 1
+    result = await agent.run("go")
+    for amount in (1, 2):
+        assert result.pending == ()
+        [waiting] = agent.deferred
+        assert waiting.parsed == {"amount": amount}
+        agent.decide(waiting.id, "allow")
+        result = await agent.run()
+        assert paid == [1, 2][:amount]
+    assert result.text == "ok"
+    assert "Both are paid." in agent.messages[-2].text
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
