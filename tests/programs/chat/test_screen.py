@@ -545,6 +545,19 @@ def test_a_resumed_chat_reports_a_kill_and_enter_continues(chat):
     assert said(screen.server.requests[-1]) == ["go"]
 
 
+def test_alt_and_a_key_edit_a_command_and_stop_nothing(chat, project):
+    screen = chat([("bash", {"command": "echo two >> ledger"})], "done")
+    screen.enter("go", QUESTION)
+    answer(screen, "e", "Enter runs >")
+    screen.expect("Enter runs > echo two >> ledger")
+    screen.press("M-BSpace", "M-b", "M-b")  # Option-Backspace and Option-Left of a Mac
+    screen.type("one ")
+    screen.expect("Enter runs > echo one two >>")
+    screen.press("C-e")
+    screen.enter("journal", "done")
+    assert lines_of(project / "journal") == ["one two"]
+
+
 def test_input_during_an_answer_is_queued_and_sent_one_entry_at_a_time(chat, project):
     hold = threading.Event()
     screen = chat(["first ", hold, "answer"], "second answer", "third answer")
