@@ -321,6 +321,7 @@ class Chat:
         agent = CodingAgent(**settings)
         self.agent.close()
         self.agent = agent
+        self.shell.cwd = self.root  # as the system prompt says
         await self.greet()
 
     def take_back(self) -> str:

@@ -96,6 +96,14 @@ def test_an_undo_retains_the_bill_and_names_the_changed_files(start):
         assert chat.agent.usage.input_tokens == 1123
 
 
+def test_a_new_conversation_starts_in_the_working_directory_that_its_prompt_names(start, tmp_path):
+    with start(bash("mkdir sub && cd sub"), "ok", bash("pwd > where"), "ok") as chat:
+        chat.runner.run(chat.reply("go"))
+        chat.runner.run(chat.do_new())
+        chat.runner.run(chat.reply("where are you?"))
+    assert (tmp_path / "where").read_text() == f"{tmp_path}\n"
+
+
 def test_the_question_of_a_server_is_shown_and_answered_by_the_next_prompt(start):
     form = {"properties": {"date": {"type": "string"}}}
     asked = {"server": "inn", "question": "When?", "form": form}
