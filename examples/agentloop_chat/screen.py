@@ -318,7 +318,7 @@ class Screen(RenderedChat):
         keys.add("enter", filter=~is_searching)(self.enter)
         # Alt-b arrives as Esc and b at the same time
         is_alone = Condition(lambda: bool(self.work) and not self.app.key_processor.input_queue)
-        keys.add("escape", filter=is_alone, eager=True)(self.escape)
+        keys.add("escape", filter=is_alone & ~is_searching, eager=True)(self.escape)
         keys.add("up", filter=Condition(lambda: bool(self.queue) and not self.buffer.text))(
             self.edit_queued
         )

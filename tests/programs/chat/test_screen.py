@@ -558,6 +558,22 @@ def test_alt_and_a_key_edit_a_command_and_stop_nothing(chat, project):
     assert lines_of(project / "journal") == ["one two"]
 
 
+def test_esc_during_an_answer_ends_a_search_of_the_history_first(chat):
+    hold = threading.Event()
+    screen = chat("one", ["half ", hold, "and half"])
+    screen.enter("first", "one")
+    screen.enter("go", "half")
+    screen.press("C-r")
+    screen.expect("(reverse-i-search)")
+    screen.type("fir")
+    screen.expect("`fir': first")
+    screen.press("Escape")
+    screen.expect("\n> first\n")
+    screen.wait(lambda shown: "reverse-i" not in shown, "end of the search")
+    hold.set()
+    assert "Stopped" not in screen.expect("half and half")
+
+
 def test_input_during_an_answer_is_queued_and_sent_one_entry_at_a_time(chat, project):
     hold = threading.Event()
     screen = chat(["first ", hold, "answer"], "second answer", "third answer")
