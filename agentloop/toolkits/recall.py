@@ -33,7 +33,7 @@ NOT_FOUND = "None of these words was found. Texts no longer in view, newest last
 
 
 @tool(idempotent=True, read_only=True)
-async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> str:
+def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> str:
     """Find what was removed from this conversation: older tool results, calls and messages.
 
     Args:

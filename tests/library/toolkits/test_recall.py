@@ -1,6 +1,7 @@
 """Recall: searching the log for records outside of the current view."""
 
 import json
+import threading
 from itertools import chain
 
 import pytest
@@ -14,6 +15,7 @@ from agentloop import (
     Session,
     ToolCall,
     ToolMessage,
+    current_agent,
     tool,
 )
 from agentloop.common.summary import Summary
@@ -138,6 +140,19 @@ class TestRecall(test_loop.TestLoop):
         assert await agent.query("Read it.") == "done"
         assert not any("colour_4." in text for text in shown(agent.llm.requests[-2])[3:])
         assert "the colour is colour_4." in last_result(agent)
+
+    async def test_a_search_in_a_long_log_does_not_block_the_event_loop(self):
+        threads = []
+
+        def spy():
+            threads.append(threading.current_thread())
+            return agent
+
+        settings = {"tools": [recall], "dependency_overrides": {current_agent: spy}}
+        agent = make(call("recall", words="shoe size"), "done", **settings)
+        await agent.run("Which shoe size?")
+        assert threads
+        assert threading.current_thread() not in threads
 
     async def test_recall_is_offered_in_every_turn_only_if_the_agent_has_a_budget(self):
         agent = make(*READS, "done")
