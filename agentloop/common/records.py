@@ -39,6 +39,7 @@ ENTRIES = {
     "common.subagents": "sub_agent_record",
     "common.summary": "summary",
     "mixins.approval": "always_allow deferred plan_approved",
+    "mixins.compaction": "summary_asked",
     "mixins.hooks": "hook_verdict withheld",
     "mixins.message_queue": "reminded sent",
     "toolkits.ask": "user_answer user_question",

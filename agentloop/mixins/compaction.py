@@ -32,10 +32,10 @@ from ..common.tokens import message_tokens
 from ..common.turns import freed_tokens, newest_summary, shown_tokens, turn_starts
 from ..content import clip, describe_error
 from ..errors import ContextWindowExceeded
-from ..messages import AssistantMessage, Message, Stop, ToolMessage, UserMessage
+from ..messages import AssistantMessage, Message, Stop, ToolMessage, UserMessage, frozen
 from ..model import ChatModel, Request
 from ..settings import Settings
-from ..transcript import Conversation, SideRequest, is_complete
+from ..transcript import Conversation, Mark, Record, SideRequest, is_complete
 from ..waiting import logger
 
 SUMMARY_PROMPT = (
@@ -49,6 +49,11 @@ MOST_KEPT = 8_000  # tokens of turns that `keep_turns` keeps, which are billed a
 LEAST_FREED = 0.1  # share of the threshold that a summary must free to be worth a request
 SHORT_RESULT = 2_000  # characters of a tool result in the summary of a refused request
 MAX_FAILURES = 2  # summaries that may fail in a run
+
+
+@frozen
+class SummaryAsked(Mark):
+    """`compact` was called during a run: a summary comes before the next request."""
 
 
 class CompactionConfig(Settings):
@@ -107,6 +112,11 @@ class Compaction(MeasuresRequests):
             request = await self._compacted(self.conversation, request, threshold) or request
         return await self._send(request)
 
+    def record(self, record: Record) -> None:
+        super().record(record)
+        if isinstance(record, SummaryAsked):  # a workflow that's replayed skips the tool
+            self.summary_is_due = True
+
     async def _send(self, request: Request) -> AssistantMessage:
         """Send a request, and shorten it as long as the provider refuses it as too long."""
         try:
@@ -129,7 +139,7 @@ class Compaction(MeasuresRequests):
                 await agent.compact()
         """
         if self.running:
-            self.summary_is_due = True
+            self.record(SummaryAsked())
             return False
         history = self.conversation  # another thread may clear it from here on
         tools = self.turn_tools()  # first, because messages may depend on them

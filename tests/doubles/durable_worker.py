@@ -245,6 +245,33 @@ def nest(where, url, runs, at):
 
 
 @tool
+async def compact(agent: Agent = Depends(current_agent)) -> None:
+    """Summarize."""
+    await agent.compact()
+
+
+@DBOS.workflow()
+async def compacting() -> str:
+    def think(messages, tools):
+        note(f"one ask {len(messages)} {messages[-1].text:.4}")
+        if "Write a summary" in messages[-1].text:
+            return "Paid."
+        if any(message.text.endswith("Paid.") for message in messages):
+            return "The end."
+        asked = call("pay", n=0) if len(messages) == 1 else call("compact")
+        return AssistantMessage("I pay. " * 60, [asked])
+
+    tools = [pay, compact]
+    settings = {"tools": tools, "compaction": CompactionConfig(keep_turns=0)}
+    return await Worker(llm=ScriptedModel(think), **settings).query("Pay.")
+
+
+def compact_in_run(where, url, runs, at):
+    """Run a tool that asks for a summary."""
+    run_one(compacting, where, url, at)
+
+
+@tool
 async def fail() -> str:
     """Fail after the other calls."""
     await asyncio.sleep(0.3)

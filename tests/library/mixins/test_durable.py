@@ -138,6 +138,13 @@ def test_a_call_inside_an_idempotent_call_that_was_killed_does_not_run_again(tmp
     assert "outcome is unknown" in result(url(tmp_path))
 
 
+def test_a_run_in_which_a_tool_asked_for_a_summary_continues_after_a_kill(tmp_path):
+    assert not live(tmp_path, 6, work=worker.compact_in_run)  # during the request after the summary
+    assert live(tmp_path, work=worker.compact_in_run)
+    assert result(url(tmp_path)) == "The end."
+    assert len(lines(tmp_path, "effects", "one ask .* Your")) == 1
+
+
 def test_in_a_replay_a_call_that_ends_the_run_keeps_the_same_calls_from_starting(tmp_path):
     assert not live(tmp_path, 7, work=worker.retry)  # during the request of the second run
     assert live(tmp_path, work=worker.retry)
