@@ -63,8 +63,7 @@ class Settings:
             Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
             for name in dict.fromkeys(known)
         ]
-        required_first = sorted(parameters, key=lambda each: each.default is not Parameter.empty)
-        cls.__signature__ = Signature(required_first)
+        cls.__signature__ = Signature(parameters)
         for name, value in vars(cls).items():
             if name in known or name[0] == "_" or hasattr(value, "__get__"):
                 continue
