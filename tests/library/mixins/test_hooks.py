@@ -190,6 +190,24 @@ class TestHooks(test_loop.TestLoop):
             '{"command":"x"}'
         ]
 
+    async def test_a_hook_judges_a_call_once_in_whatever_order_its_arguments_are(self):
+        seen = []
+        hooks = [Hook("PreToolUse", lambda data: seen.append(data["tool_input"]))]
+        reply = ToolCall("1", "write", '{"text": "x", "path": "y"}')
+        agent, _ = acting([reply], "ok", hooks=hooks)
+        await agent.run("go")
+        assert seen == [{"path": "y", "text": "x"}]
+
+    async def test_a_hook_that_reorders_the_arguments_has_not_changed_them(self):
+        seen = []
+        hooks = [
+            Hook("PreToolUse", lambda data: seen.append(data["tool_input"])),
+            returns("PreToolUse", updatedInput={"text": "x", "path": "y"}),
+        ]
+        agent, _ = acting([ToolCall("1", "write", '{"path": "y", "text": "x"}')], "ok", hooks=hooks)
+        await agent.run("go")
+        assert len(seen) == 1
+
     async def test_a_matcher_is_a_name_a_list_of_names_or_a_pattern(self):
         matchers = [
             "bash",
@@ -325,6 +343,14 @@ class Steered(Hooks, MessageQueue, Agent): ...
 
 def no_secrets(data):
     return {"decision": "deny"} if "SECRET" in data["prompt"] else None
+
+
+async def test_a_message_after_a_refused_one_reaches_the_model():
+    hooks = [Hook("UserPromptSubmit", no_secrets)]
+    agent = Steered(llm=ScriptedModel("ok"), hooks=hooks)
+    agent.load_history([UserMessage("SECRET loaded"), UserMessage("fine")])
+    assert await agent.query("go") == "ok"
+    assert shown(agent.llm.requests[0]) == ["fine", "go"]
 
 
 @pytest.mark.parametrize("seed", range(50))
