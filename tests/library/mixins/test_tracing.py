@@ -233,6 +233,7 @@ class TestTracing(test_loop.TestLoop):
         text = str([dict(span.attributes) for span in spans().values()])
         for word in ("secret question", "secret answer", "41", "42"):
             assert (word in text) is content, word
+        assert ("42" in str(dict(spans()["execute_tool add"].attributes))) is content
 
     async def test_failures_mark_their_span_and_a_stop_does_not(self, spans):
         agent = Traced(llm=ScriptedModel(call("fail"), BadRequest("key sk-1")), tools=[fail])
