@@ -98,7 +98,12 @@ class TestSubAgents:
         assert boss.usage.total_tokens == 330
 
     async def test_limits_of_the_parent_are_checked_before_each_request_of_a_sub_agent(self):
-        for limit, requests in ({"max_requests": 3}, 2), ({"max_tokens": 230}, 3), ({}, 6):
+        for limit, requests in (
+            ({"max_requests": 3}, 2),
+            ({"max_tokens": 230}, 3),
+            ({"max_tool_calls": 4}, 4),
+            ({}, 6),
+        ):
             llm = ScriptedModel(*[with_usage(call("note"))] * 5, with_usage("found"))
             template = Agent(llm=llm, tools=[note])
             boss = agent_calling(as_tool(template, "research", "Research"), cls=Limited, **limit)
