@@ -746,3 +746,9 @@ def test_a_timeout_that_is_no_positive_number_is_an_error(timeout: Any) -> None:
 def test_a_negative_number_of_ephemeral_results_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least 0, not -1"):
         Tool("look", ephemeral=-1)
+
+
+def test_tools_may_be_elements_of_a_set():
+    one, other = (tool("Say", name=name)(lambda: "") for name in ("one", "other"))
+    assert one in {one}
+    assert other not in {one}
