@@ -714,6 +714,12 @@ async def test_an_upload_that_the_server_refuses_is_sent_once():
         assert (server.connections, llm.sleep) == (1, [])
 
 
+async def test_a_large_request_is_sent_again_if_the_server_closes_after_it_has_read_all_of_it():
+    async with FaultServer([fin()], [send(answer(OK))]) as server:
+        reply = await ask(model(server), messages=[UserMessage("x" * 2_000_000)])
+        assert (reply.text, server.connections) == ("hello", 2)
+
+
 async def test_concurrent_connects_are_limited_during_a_burst(monkeypatch):
     monkeypatch.setattr(http, "MAX_CONCURRENT_CONNECTS", 2)
     connecting, most = 0, 0
