@@ -418,9 +418,10 @@ class SystemMessage(_Content):
 
     To change the instructions during a conversation, and still begin each request with the bytes of
     the last one, append them: `agent.add(SystemMessage("From now on, ..."))`. They stay where they
-    are with OpenAI and with Claude Opus 4.8, 5 and later; other models get them with the system
-    prompt. A summary or a context budget keeps them all, word for word, after the first task: add
-    only lasting rules. What's for one turn is an `agent.add_note(...)`, which a summary covers.
+    are with OpenAI's Responses and with Claude Opus 4.8, 5 and later; other models get them with
+    the system prompt. A summary or a context budget keeps them all, word for word, after the first
+    task: add only lasting rules. What's for one turn is an `agent.add_note(...)`, which a summary
+    covers.
     """
 
     role: ClassVar[Literal["system"]] = "system"

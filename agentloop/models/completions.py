@@ -72,11 +72,10 @@ OPAQUE = (
     "extra_content",
 )
 OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemini behind LiteLLM
-# Mistral's models, wherever they run: call ids have nine letters or digits, a reply must
-# come between results and a prompt, and instructions must come first. Sources:
+# Mistral's models, wherever they run: call ids have nine letters or digits, and a reply must
+# come between results and a prompt. Sources:
 # https://github.com/anomalyco/opencode/issues/1680,
-# https://github.com/NousResearch/hermes-agent/issues/20154,
-# https://github.com/swarmauri/swarmauri-sdk/issues/162
+# https://github.com/NousResearch/hermes-agent/issues/20154
 MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
 # the types of files that models read. Source:
 # https://developers.openai.com/api/docs/guides/file-inputs

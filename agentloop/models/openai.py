@@ -22,7 +22,6 @@ from ..common.model_info import CacheRules
 from ..messages import JSON, AssistantMessage, Message, SystemMessage, ToolChoice
 from ..tools import Tool
 from .completions import (
-    MISTRAL,
     OpenAIChunks,
     read_openai_reply,
     write_openai_messages,
@@ -39,6 +38,7 @@ from .wire import (
     extend_prefix,
     owner_id,
     resumed,
+    system_texts,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +68,22 @@ APIS = {
     "chat": API("/chat/completions", write_openai_messages, read_openai_reply, OpenAIChunks),
     "responses": API("/responses", write_items, read_responses, ResponsesEvents),
 }
+
+
+def _one_prompt(messages: Sequence[Message]) -> Sequence[Message]:
+    """Put all instructions into one system message at the start.
+
+    Servers of Qwen, MiniMax and Mistral refuse any other system message, gpt-oss doesn't get to see
+    it, and Gemma takes it for another role. Sources:
+    https://github.com/ggml-org/llama.cpp/issues/27367 (Qwen),
+    https://github.com/can1357/oh-my-pi/pull/954 (MiniMax),
+    https://github.com/swarmauri/swarmauri-sdk/issues/162 (Mistral),
+    https://github.com/raullenchai/Rapid-MLX/issues/1765 (gpt-oss),
+    https://github.com/livekit/agents/issues/7020 (Gemma)
+    """
+    said = [each for each in messages if not isinstance(each, SystemMessage)]
+    texts = system_texts(messages)
+    return [SystemMessage("\n\n".join(texts)), *said] if texts else said
 
 
 @chat_model
@@ -176,8 +192,8 @@ class ChatOpenAI(HTTPModel):
         key = f"{self.api} {owner}"
         server = f"{self.base_url} {self.model}"
         write = partial(self._api.write, owner=owner, server=server)
-        if self.api == "chat" and re.search(MISTRAL, server):  # instructions come first
-            messages = sorted(messages, key=lambda each: not isinstance(each, SystemMessage))
+        if self.api == "chat":
+            messages = _one_prompt(messages)
         if deferred:
 
             def load(name: str) -> JSON | None:

@@ -343,6 +343,8 @@ def check_call(call_id: Any, call: dict[str, Any], longest: int) -> None:
 
 
 def _check_messages(messages: list[Any]) -> None:
+    later = [message.get("role") for message in messages[1:]]
+    assert "system" not in later, "System message must be at the beginning."  # of Qwen's templates
     for message in messages:
         role, content, calls = (
             message.get("role"),

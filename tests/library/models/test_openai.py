@@ -93,23 +93,22 @@ def test_a_reply_comes_between_results_and_a_prompt_for_mistral(llm):
     assert roles(*HI, CALLED, attached) == [*turn, "assistant", "user"]
 
 
-@pytest.mark.parametrize("llm", MISTRALS, ids=repr)
-def test_mistral_gets_new_instructions_with_the_system_prompt(llm):
-    # "Unexpected role 'system' after role 'assistant'"
-    # Source: https://github.com/swarmauri/swarmauri-sdk/issues/162
-    system, added = SystemMessage("Be brief."), SystemMessage("Answer in French.")
-    history = [system, *HI, CALLED, RESULT, added, AssistantMessage("Noon."), added, *HI]
-    wire = body_of(llm, history, TOOLS)["messages"]
-    assert [message["content"] for message in wire[:3]] == [
-        each.text for each in (system, added, added)
-    ]
-    assert [message["role"] for message in wire[3:]] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "user",
-    ]
+@pytest.mark.parametrize("has_prompt", [True, False])
+def test_chat_completions_gets_one_system_message_with_all_instructions(has_prompt):
+    # Qwen: "System message must be at the beginning", also for a second one at the beginning
+    # Source: https://github.com/ggml-org/llama.cpp/issues/27367
+    # gpt-oss doesn't get to see others: https://github.com/raullenchai/Rapid-MLX/issues/1765
+    llm = ChatOpenAI("qwen3.8:27b", base_url="http://x")
+    added = SystemMessage("Answer in French.")
+    history = [*HI, CALLED, RESULT, added, AssistantMessage("Noon."), added, *HI]
+    texts = ["Answer in French."] * 2
+    if has_prompt:
+        history = [SystemMessage("Be brief."), *history]
+        texts = ["Be brief.", *texts]
+    first, *rest = body_of(llm, history, TOOLS)["messages"]
+    assert first == {"role": "system", "content": "\n\n".join(texts)}
+    roles = [message["role"] for message in rest]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
 
 
 @pytest.mark.parametrize("llm", MISTRALS, ids=repr)
