@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any, Literal, Self
 
 from ..common.found_tools import found_tools
@@ -324,10 +324,12 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
         if blocks:
             blocks[-1] = blocks[-1] | {"cache_control": control}
     messages: Encoded = body["messages"]
-    newest_first = reversed(range(len(messages)))
-    for at in islice((at for at in newest_first if messages[at].startswith(USER_PREFIX)), 2):
-        if CONTROL not in messages[at]:  # otherwise marked by `extra` of an attachment
-            messages[at] = messages[at].removesuffix(END) + CONTROL + encode(control) + END
+    users = [at for at, message in enumerate(messages) if message.startswith(USER_PREFIX)]
+    # the API allows four marks, and `extra` of attachments may have made some
+    own = sum(messages[at].count(CONTROL) for at in users)
+    unmarked = [at for at in users if CONTROL not in messages[at]]
+    for at in unmarked[::-1][: max(0, 2 - own)]:
+        messages[at] = messages[at].removesuffix(END) + CONTROL + encode(control) + END
 
 
 def _fits_output(schema: JSON) -> bool:

@@ -15,6 +15,7 @@ from agentloop.errors import BadRequest, BadResponse, ContextWindowExceeded
 from agentloop.events import ThinkingDeltaEvent
 from agentloop.messages import (
     AssistantMessage,
+    FilePart,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -410,6 +411,18 @@ async def test_tools_system_prompt_and_the_last_two_user_messages_have_cache_mar
     assert marked["messages"][4]["content"][-1] == text("bye") | MARK
     hour = json.dumps(await sent_body(ANTHROPIC, long_conversation(), TOOLS, cache="1h"))
     assert hour.count('"cache_control": {"type": "ephemeral", "ttl": "1h"}') == 4
+
+
+@pytest.mark.parametrize("own", [1, 2, 3])
+async def test_own_cache_marks_of_attachments_take_the_place_of_others(own):
+    # "A maximum of 4 blocks with cache_control may be provided. Found 5."
+    document = FilePart(data=b"hi", media_type="text/plain", extra={"anthropic": MARK})
+    history = [UserMessage([document] * own)]
+    for _ in range(3):
+        history += [AssistantMessage("hello"), *HI]
+    body = body_of(LLM, history, TOOLS)
+    assert json.dumps(body["messages"]).count("cache_control") == max(2, own)
+    assert json.dumps(body["messages"][0]).count("cache_control") == own
 
 
 @pytest.mark.parametrize("width", [1, 9, 10, 11, 60])
