@@ -7,9 +7,11 @@ Copy with: the core, common/nudge.py, common/typed_answer.py.
 
 The model answers by calling `done`, whose arguments have the type, or with JSON as plain text. If
 the agent has no tools, the provider is asked for JSON instead, if the model can do that
-(`with_output`). A valid answer ends the run as "done". If an answer is invalid, the model reads why
-and tries again. After three plain answers in a row that are invalid, the next one ends the run as
-"no_progress".
+(`with_output`). Some providers refuse that request, such as DeepSeek always and Claude after calls
+of tools: then `done` is offered after all. A valid answer ends the run as "done". If an answer is
+invalid, the model reads why and tries again. After three plain answers in a row that are invalid,
+the next one ends the run as "no_progress".
+Source: https://github.com/agentscope-ai/agentscope-java/issues/1720
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..common.nudge import nudge
-from ..errors import ToolError
+from ..errors import BadRequest, ToolError
 from ..loop import Loop
 from ..messages import AssistantMessage, Prompt, Result
 from ..model import Request
@@ -75,7 +77,11 @@ class StructuredOutput(Loop):
         if answer and is_free and request.tools == (answer.tool,):
             native = answer.native_model(request.model or self.llm)
             if native:
-                request = replace(request, model=native, tools=())
+                try:
+                    return await super().call_model(replace(request, model=native, tools=()))
+                except BadRequest as error:
+                    if type(error) is not BadRequest:  # the context or the content is refused
+                        raise
         return await super().call_model(request)
 
     async def finish(self, result: Result) -> Result | None:

@@ -9,6 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from agentloop import Agent, AgentBusy, ScriptedModel, tool
+from agentloop.errors import BadRequest
+from agentloop.messages import UserMessage
 from agentloop.mixins.done import done
 from agentloop.mixins.structured_output import StructuredOutput
 from agentloop.models.scripted import call
@@ -209,6 +211,18 @@ class TestStructuredOutput(test_loop.TestLoop):
         result = await StructuredOutput(llm=llm, output_type=Answer).run("x")
         assert result.value == Answer(city="Oslo")
         assert [tool.name for tool in llm.requests[0].tools] == ["done"]
+
+    async def test_if_the_provider_refuses_native_output_the_done_tool_is_offered(self):
+        # DeepSeek: "This response_format type is unavailable now"
+        class DeepSeek(ScriptedModel):
+            def with_output(self, schema):
+                return ScriptedModel(BadRequest("This response_format type is unavailable now"))
+
+        llm = DeepSeek(call("done", city="Oslo"))
+        result = await StructuredOutput(llm=llm, output_type=Answer).run("x")
+        assert result.value == Answer(city="Oslo")
+        assert [tool.name for tool in llm.requests[0].tools] == ["done"]
+        assert [*llm.requests[0].messages] == [UserMessage("x")]
 
     def test_output_type_and_a_tool_named_done_are_mutually_exclusive(self):
         agent = StructuredOutput(llm=ScriptedModel("x"), tools=[done], output_type=Answer)

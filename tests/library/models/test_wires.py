@@ -1187,6 +1187,15 @@ async def test_instructions_between_results_and_a_prompt_are_valid_for_every_pro
     assert "Be brief." in json.dumps(await sent_body(wire, talk, TOOLS))
 
 
+async def test_a_typed_answer_after_calls_needs_no_tools_of_the_agent(wire):
+    # Claude: "Requests which have tool_use or tool_result blocks in messages must define tools"
+    async with wire.double([calls(("done", {"result": 3}, "c2"))]) as server:
+        agent = Agent(llm=wire.model(server), output_type=int)
+        agent.load_history([*HI, CALLED, RESULT, AssistantMessage("Noon.")])
+        result = await agent.run("How many?")
+    assert (result.value, result.stop_reason) == (3, "done")
+
+
 async def test_instructions_before_an_empty_reply_are_valid_for_anthropic():
     empty = AssistantMessage(" ", raw={"provider": "google", "parts": [{"text": " "}]})
     talk = [*HI, SystemMessage("Be brief."), *HI, empty, *HI]
