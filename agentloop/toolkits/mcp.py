@@ -38,6 +38,7 @@ import json
 import re
 import sys
 from base64 import b64decode
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -45,6 +46,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from subprocess import PIPE
 from tempfile import TemporaryFile
@@ -570,10 +572,32 @@ def checked_tool(definition: JSON) -> JSON:
     if len(to_json(definition)) > MAX_DEFINITION:
         raise ValueError(f"the definition has more than {MAX_DEFINITION:,} bytes")
     schema = {key: value for key, value in definition["inputSchema"].items() if value is not None}
-    definition = definition | {"inputSchema": schema}
+    definition = without_unions(definition | {"inputSchema": schema})
+    schema = definition["inputSchema"]
     methods.validate_server_result("tools/list", "2025-11-25", {"tools": [definition]})
     TypeAdapter(type_of(schema))
     return definition
+
+
+def without_unions(definition: JSON) -> JSON:
+    """Move the alternatives of a schema as a whole into the description, and keep their properties.
+
+    OpenAI and Anthropic refuse each request that has such a schema. Source:
+    https://github.com/makenotion/notion-mcp-server/issues/340
+    """
+    schema = {**definition["inputSchema"]}
+    unions = {key: schema.pop(key) for key in ("anyOf", "oneOf", "allOf") if key in schema}
+    if not unions:
+        return definition
+    found = defaultdict[str, list[object]](list)  # the schemas of a property
+    for choice in chain.from_iterable(unions.values()):
+        for name, value in choice.get("properties", {}).items():
+            found[name].append(value)
+    merged = {name: {"anyOf": schemas} for name, schemas in found.items()}
+    schema["properties"] = merged | schema.get("properties", {})
+    rule = f"The arguments must match this JSON schema: {json.dumps(unions)}"
+    about = "\n\n".join(filter(None, (definition.get("description"), rule)))
+    return definition | {"inputSchema": schema, "description": about}
 
 
 # ---- the transport over stdio

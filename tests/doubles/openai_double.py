@@ -263,6 +263,8 @@ def check_declared(functions: Sequence[tuple[Any, Any]], choice: Any = None) -> 
         check_name(name)
         assert isinstance(schema, dict)
         assert schema.get("type") == "object"
+        unions = schema.keys() & {"anyOf", "oneOf", "allOf", "not", "enum"}
+        assert not unions, f"the schema of {name} has {unions} at the top level"
     assert len(set(names)) == len(names)
     assert choice is None or choice in names
 

@@ -289,6 +289,37 @@ async def http_server(reply):
             await cancel_and_wait(tasks, 1)  # from Python 3.12 on, a server waits for them
 
 
+async def test_providers_accept_a_tool_whose_schema_has_alternatives():
+    # Claude: "input_schema does not support oneOf, allOf, or anyOf at the top level"
+    # Source: https://github.com/makenotion/notion-mcp-server/issues/340
+    text, kind = {"type": "string"}, {"const": "url"}
+    inline = {"properties": {"content": text, "kind": text}, "required": ["content"]}
+    choices = [inline, {"properties": {"url": text, "kind": kind}, "required": ["url"]}]
+    base = {"type": "object", "properties": {"page": text}, "required": ["page"]}
+
+    async def reply(message):
+        if message.get("method") != "tools/list":
+            return None
+        tools = [{"name": "attach", "description": "Attach.", "inputSchema": base | extra}]
+        found = {"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}}
+        return 200, "application/json", json.dumps(found)
+
+    for extra in ({"anyOf": choices}, {"oneOf": choices}, {"allOf": choices}):
+        async with http_server(reply) as (url, _), connect(url=url) as server:
+            [attach] = server.tools
+        assert attach.parameters == base | {
+            "properties": {
+                "content": {"anyOf": [text]},
+                "kind": {"anyOf": [text, kind]},
+                "url": {"anyOf": [text]},
+                "page": text,
+            }
+        }
+        assert attach.description.startswith("Attach.\n\nThe arguments must match")
+        assert json.dumps(extra) in attach.description
+        assert attach.validate('{"page": "p", "url": "u"}') == {"page": "p", "url": "u"}
+
+
 async def test_a_cancelled_start_over_http_ends_at_once_wherever_it_was():
     async def reply(message):
         return None
