@@ -179,18 +179,28 @@ class MCPTool(Tool):
         if legal != name:
             legal = f"{legal[:55]}_{sha256(name.encode()).hexdigest()[:8]}"
         hints = server.config.trust_hints and definition.annotations
+        schema: JSON = {"properties": {}, **definition.input_schema}
+        properties: JSON = schema["properties"]
+        # Anthropic refuses each request that has other names of properties. Source:
+        # https://github.com/anthropics/claude-code/issues/34771
+        legal_names = {own: re.sub("[^A-Za-z0-9_.-]", "_", own)[:64] for own in properties}
+        schema["properties"] = {legal_names[own]: value for own, value in properties.items()}
+        if "required" in schema:
+            schema["required"] = [legal_names.get(own, own) for own in schema["required"]]
         super().__init__(
             legal,
             definition.description or "",
-            {"properties": {}, **definition.input_schema},
+            schema,
             timeout=server.config.timeout,
             read_only=bool(hints and hints.read_only_hint),
         )
         self.server = server
         self.own_name = definition.name
+        self.own_names = {legal: own for own, legal in legal_names.items()}
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         server = self.server
+        args = {self.own_names.get(name, name): value for name, value in args.items()}
         try:
             result = await server.send(lambda: self.request(args, overrides))
         except (Stop, ToolError, MCPError):
@@ -571,12 +581,21 @@ def checked_tool(definition: JSON) -> JSON:
 
     if len(to_json(definition)) > MAX_DEFINITION:
         raise ValueError(f"the definition has more than {MAX_DEFINITION:,} bytes")
-    schema = {key: value for key, value in definition["inputSchema"].items() if value is not None}
+    # OpenAI refuses arrays without `items`: https://github.com/ogx-ai/ogx/pull/3602
+    whole = json.loads(json.dumps(definition["inputSchema"]), object_hook=with_items)
+    schema = {key: value for key, value in whole.items() if value is not None}
     definition = without_unions(definition | {"inputSchema": schema})
     schema = definition["inputSchema"]
     methods.validate_server_result("tools/list", "2025-11-25", {"tools": [definition]})
     TypeAdapter(type_of(schema))
     return definition
+
+
+def with_items(schema: JSON) -> JSON:
+    """Say that the items of an array may be anything if the schema says nothing about them."""
+    if "array" in (schema.get("type") or ()):
+        schema.setdefault("items", {})
+    return schema
 
 
 def without_unions(definition: JSON) -> JSON:

@@ -289,6 +289,37 @@ async def http_server(reply):
             await cancel_and_wait(tasks, 1)  # from Python 3.12 on, a server waits for them
 
 
+async def test_providers_accept_a_tool_with_any_property_names_and_arrays():
+    # Claude: "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"
+    # Source: https://github.com/anthropics/claude-code/issues/34771
+    # OpenAI: "array schema missing items". Source: https://github.com/ogx-ai/ogx/pull/3602
+    array, long = {"type": "array"}, "x" * 70
+    properties = {"filter[name]": array, "ok": {"type": ["array", "null"]}, long: {}}
+    schema = {"type": "object", "properties": properties, "required": ["filter[name]", "ok"]}
+    received = []
+
+    async def reply(message):
+        if message.get("method") == "tools/call":
+            received.append(message["params"]["arguments"])
+        if message.get("method") != "tools/list":
+            return None
+        found = {"tools": [{"name": "find", "inputSchema": schema}]}
+        body = {"jsonrpc": "2.0", "id": message["id"], "result": found}
+        return 200, "application/json", json.dumps(body)
+
+    async with http_server(reply) as (url, _), connect(url=url) as server:
+        [find] = server.tools
+        assert find.parameters["properties"] == {
+            "filter_name_": array | {"items": {}},
+            "ok": {"type": ["array", "null"], "items": {}},
+            "x" * 64: {},
+        }
+        assert find.parameters["required"] == ["filter_name_", "ok"]
+        args = find.validate('{"filter_name_": ["a"], "ok": null, "%s": 1, "more": 2}' % ("x" * 64))
+        assert text_of(await find.execute(args)) == "done"
+    assert received == [{"filter[name]": ["a"], "ok": None, long: 1, "more": 2}]
+
+
 async def test_providers_accept_a_tool_whose_schema_has_alternatives():
     # Claude: "input_schema does not support oneOf, allOf, or anyOf at the top level"
     # Source: https://github.com/makenotion/notion-mcp-server/issues/340
