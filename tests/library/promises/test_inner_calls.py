@@ -35,7 +35,7 @@ from agentloop.models.scripted import call
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.toolkits.subagent import as_tool
 from tests.core.test_loop import cancelled
-from tests.helpers import results
+from tests.helpers import record_all, results
 
 Caller = Annotated[Loop, Depends(current_agent)]
 PHOTO = ImagePart(data=b"x", media_type="image/png")
@@ -390,6 +390,31 @@ async def test_a_caller_that_does_not_run_again_may_be_a_nested_call_itself(verd
     [text] = results(agent)
     assert "outcome is unknown" in text
     assert ("paid 5" if verdict == "allow" else "Not today.") in text
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_deferred_call_that_was_killed_runs_again_only_if_it_is_idempotent(idempotent):
+    rules = [Rule("ask", "order"), Rule("allow", "pay")]
+    settings = {"idempotent": idempotent, "approval_rules": rules, "defer_approval": True}
+    agent, _ = agent_of(Asking, call("order"), "It waits.", "ok", **settings)
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    await agent.run()
+    records = [*agent.log]
+    kill = next(at for at, record in enumerate(records) if isinstance(record, InnerCall))
+
+    killed, ran = agent_of(Asking, "It waits.", "ok", **settings)
+    killed.tools = [*killed.tools, as_tool(Agent(llm=ScriptedModel()), "clerk", "Resumes")]
+    record_all(killed, records[: kill + 1])
+    assert (await killed.run()).text == "It waits."
+    if idempotent:
+        assert killed.deferred, "a second start needs a second decision"
+        killed.decide(killed.deferred[0].id, "allow")
+        await killed.run()
+    assert ran == (["order", "look price", "pay 5"] if idempotent else [])
+    outcome = killed.messages[-2].text
+    assert ("ordered: paid 5" if idempotent else "outcome is unknown") in outcome
+    assert killed.deferred == killed.pending == ()
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
