@@ -144,10 +144,6 @@ class CallEntry(Mark):
     def apply_to(self, state: CallState) -> None:
         """Change the state of the call. By default, nothing changes."""
 
-    def defers(self, result: ToolMessage) -> bool:
-        """Whether the result that follows this entry only says that the outcome comes later."""
-        return False
-
 
 @frozen
 class ToolStart(CallEntry):
@@ -155,6 +151,7 @@ class ToolStart(CallEntry):
 
     def apply_to(self, state: CallState) -> None:
         state.start, state.status, state.awaits = self, "running", None
+        state.defers = False
 
 
 @frozen
@@ -619,7 +616,8 @@ class CallState:
     continues: whether the call goes on where it was if it starts again.
     awaits: the entry that says what the call waits for, if anything.
     decided: the result that came from outside; the next run records it.
-    deferred: whether the model has read that the outcome comes later.
+    defers: whether the next result only says that the outcome comes later.
+    deferred: whether the model has read that.
     entries: the log entries about the call. `state.newest(Decision)` is the last decision.
     """
 
@@ -631,6 +629,7 @@ class CallState:
     continues: bool = False
     awaits: Awaits | None = None
     decided: ToolMessage | None = None
+    defers: bool = False
     deferred: bool = False
     entries: list[CallEntry] = field(default_factory=list[CallEntry])
 
@@ -664,8 +663,8 @@ class CallState:
 
     def end(self, result: ToolMessage) -> None:
         """Give the call its result, or defer it. If it had started, it's never "denied"."""
-        if self.entries and self.entries[-1].defers(result) and not self.deferred:
-            self.deferred = True
+        if self.defers and result.origin == "tool":
+            self.defers, self.deferred = False, True
             return
         self.result, self.awaits = result, None
         if result.origin == "tool" or (result.origin == "denied" and self.start):

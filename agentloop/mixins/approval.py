@@ -54,7 +54,6 @@ from ..messages import (
     Result,
     Stop,
     ToolCall,
-    ToolMessage,
     UserMessage,
     frozen,
 )
@@ -139,11 +138,9 @@ class Deferred(CallEntry):
     """A call awaits approval while the conversation continues: see `Approval.deferred`."""
 
     def apply_to(self, state: CallState) -> None:
+        state.defers = not state.deferred
         for waiting in undecided(state):
             waiting.awaits = None
-
-    def defers(self, result: ToolMessage) -> bool:
-        return result.origin == "tool"
 
 
 class Deferrals(Fold):
@@ -164,8 +161,7 @@ class Deferrals(Fold):
 
 def lacks_result(state: CallState) -> bool:
     """Whether a kill came before the result which says that the deferred call waits."""
-    newest = state.entries[-1] if state.entries else None
-    return isinstance(newest, Deferred) and state.result is None and not state.deferred
+    return state.defers and state.result is None
 
 
 def undecided(state: CallState) -> list[CallState]:
@@ -305,10 +301,10 @@ class Approval(Gate):
 
     async def _settle_deferred(self, call: ToolCall, tools: Sequence[Tool]) -> None:
         """Run a deferred call if it was allowed, and tell the model its outcome in a note."""
-        state = self.conversation.state_of(call)
-        if state.result is None and self.active_run:
+        state, run = self.conversation.state_of(call), self.active_run
+        if state.result is None and run:
             try:
-                await self.active_run.resume_calls([state], tools)
+                await run.resume_calls([state], tools)
             except Stop:
                 state = self.conversation.state_of(call)
                 if not undecided(state):

@@ -16,13 +16,13 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 from agentloop import Agent, AgentBusy, Depends, ScriptedModel, Session, ToolCall, ToolError, tool
 from agentloop.common.review import Ask, Decision
 from agentloop.depends import current_call
-from agentloop.messages import UserMessage
+from agentloop.messages import UserMessage, frozen
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.subagent import as_tool
-from agentloop.transcript import OUTCOME_UNKNOWN, ToolStart
+from agentloop.transcript import OUTCOME_UNKNOWN, CallEntry, ToolStart
 from tests import helpers as mixins
 from tests.core import test_loop
 from tests.core.test_loop import shown
@@ -649,6 +649,22 @@ async def test_a_decision_after_a_run_that_a_done_tool_ended_is_something_to_con
         await agent.run()
     agent.decide(agent.deferred[0].id, "allow")
     assert (await agent.run()).text == "It has run."
+    assert ran == ["a"]
+
+
+async def test_a_call_stays_deferred_if_an_application_records_an_entry_about_it():
+    @frozen
+    class Attempt(CallEntry): ...
+
+    class Auditing(Asking):
+        async def call_tool(self, call):
+            self.record(Attempt(call.id))
+            return await super().call_tool(call)
+
+    agent, ran = acting(bash("a"), "It waits.", "It ran.", kind=Auditing, defer_approval=True)
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    assert (await agent.run()).text == "It ran."
     assert ran == ["a"]
 
 
