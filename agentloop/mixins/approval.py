@@ -282,7 +282,7 @@ class Approval(Gate):
             check_rules(self.approval_rules, tools)
         if request.purpose == "turn":
             for state in self._deferrals(decided=True):
-                await self._settle_deferred(state.call, request.tools)
+                await self._settle_deferred(state.call)
                 request = replace(request, messages=await self.context())
         return await super().call_model(request)
 
@@ -299,12 +299,12 @@ class Approval(Gate):
         if self._deferrals(decided=True) and not can_continue(self.conversation):
             self.add_note(DECIDED)
 
-    async def _settle_deferred(self, call: ToolCall, tools: Sequence[Tool]) -> None:
+    async def _settle_deferred(self, call: ToolCall) -> None:
         """Run a deferred call if it was allowed, and tell the model its outcome in a note."""
         state, run = self.conversation.state_of(call), self.active_run
         if state.result is None and run:
             try:
-                await run.resume_calls([state], tools)
+                await run.resume_calls([state], self._turn_tools)
             except Stop:
                 state = self.conversation.state_of(call)
                 if not undecided(state):

@@ -33,6 +33,7 @@ from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
+from agentloop.toolkits.search import ToolSearch
 from agentloop.toolkits.subagent import as_tool
 from tests.core.test_loop import cancelled
 from tests.helpers import record_all, results
@@ -435,6 +436,21 @@ async def test_a_nested_call_that_awaits_approval_defers_its_caller(verdict, ide
     assert ("paid 5" if paid else "Not today.") in outcome
     assert ("outcome is unknown" in outcome) != idempotent
     assert agent.deferred == agent.pending == ()
+
+
+async def test_a_tool_that_a_search_found_runs_again_after_its_nested_call_was_deferred():
+    class Searching(ToolSearch, Asking): ...
+
+    script = call("search_tools", query="order"), call("call_tool", name="order", arguments={})
+    settings = {"idempotent": True, "defer_approval": True}
+    agent, ran = agent_of(Searching, *script, "It waits.", "I see.", **settings)
+    [order, *others] = agent.tools
+    agent = agent.fork(tools=others, searchable_tools=[order])
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    await agent.run()
+    assert ran == ["order", "look price", "order", "pay 5"]
+    assert "ordered: paid 5" in agent.messages[-2].text
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
