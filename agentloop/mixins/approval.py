@@ -307,7 +307,7 @@ class Approval(Gate):
                 await run.resume_calls([state], self._turn_tools)
             except Stop:
                 state = self.conversation.state_of(call)
-                if not undecided(state):
+                if run.stopping or not undecided(state):
                     raise
                 self.record(Deferred(call.id))
         state = self.conversation.state_of(call)

@@ -453,6 +453,35 @@ async def test_a_tool_that_a_search_found_runs_again_after_its_nested_call_was_d
     assert "ordered: paid 5" in agent.messages[-2].text
 
 
+async def test_a_stop_ends_the_run_although_a_deferred_call_asks_again():
+    requests = []
+
+    @tool("Pay")
+    async def pay(amount: int) -> str:
+        return "paid"
+
+    @tool("Halt", read_only=True)
+    async def halt() -> str:
+        raise Stop("limit:budget")
+
+    @tool("Order", idempotent=True, read_only=True)
+    async def order(agent: Caller) -> None:
+        await agent.call(pay, amount=1)
+        await asyncio.gather(agent.call(pay, amount=2), agent.call(halt))
+
+    def reply(messages, tools):
+        requests.append(messages)
+        return call("order") if len(requests) == 1 else "It waits."
+
+    tools = [order, pay, halt]
+    agent = Asking(llm=ScriptedModel(reply), tools=tools, defer_approval=True)
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    assert (await agent.run()).stop_reason != "completed"
+    assert len(requests) == 2
+    assert [waiting.parsed for waiting in agent.pending] == [{"amount": 2}]
+
+
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_sub_agent_asks_twice_in_a_nested_call_that_was_deferred(idempotent):
     paid = []
