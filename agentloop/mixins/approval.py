@@ -323,7 +323,8 @@ class Approval(Gate):
                 states = [self.conversation.state_of(call) for call in calls]
                 asking = [state for state in states if undecided(state)]
                 is_ending = self.active_run and self.active_run.stopping
-                if not asking or is_ending or any(map(awaits_start, asking)):
+                waiting = [each for each in asking if awaits_start(each) and not each.deferred]
+                if not asking or is_ending or waiting:
                     raise
                 await self._settle_asking(asking, stop)
                 # another call that waits, for an answer for example, ends the run again

@@ -9,11 +9,23 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
 import pytest
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
-from agentloop import Agent, AgentBusy, Depends, ScriptedModel, Session, ToolCall, ToolError, tool
+from agentloop import (
+    Agent,
+    AgentBusy,
+    Depends,
+    NeedsApproval,
+    ScriptedModel,
+    Session,
+    ToolCall,
+    ToolError,
+    is_approved,
+    tool,
+)
 from agentloop.common.review import Ask, Decision
 from agentloop.depends import current_call
 from agentloop.messages import UserMessage, frozen
@@ -666,6 +678,33 @@ async def test_a_call_stays_deferred_if_an_application_records_an_entry_about_it
     agent.decide(agent.deferred[0].id, "allow")
     assert (await agent.run()).text == "It ran."
     assert ran == ["a"]
+
+
+async def test_a_turn_defers_calls_that_a_gate_and_a_tool_ask_about():
+    ran = []
+
+    @tool(read_only=True)
+    def order(item: str, approved: Annotated[bool, Depends(is_approved)]) -> str:
+        """Order an item."""
+        if not approved:
+            raise NeedsApproval
+        ran.append(item)
+        return "ordered"
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        ran.append(amount)
+        return "paid"
+
+    llm = ScriptedModel([call("order", item="a desk"), call("pay", amount=5)], "They wait.", "ok")
+    agent = Asking(llm=llm, tools=[order, pay], defer_approval=True)
+    assert (await agent.run("go")).text == "They wait."
+    assert agent.pending == ()
+    for waiting in agent.deferred:
+        agent.decide(waiting.id, "allow")
+    assert (await agent.run()).text == "ok"
+    assert ran == ["a desk", 5]
 
 
 async def test_a_decision_that_a_kill_followed_is_something_to_continue():
