@@ -139,8 +139,6 @@ class Deferred(CallEntry):
 
     def apply_to(self, state: CallState) -> None:
         state.defers = not state.deferred
-        for waiting in undecided(state):
-            waiting.awaits = None
 
 
 class Deferrals(Fold):
@@ -232,6 +230,11 @@ class Approval(Gate):
         check_callback(self.approval_callback)
         if self.log:
             self._announce_decision()  # a kill may have followed the decision
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        deferred = [call.id for call in self.deferred]
+        return tuple(call for call in super().pending if call.id not in deferred)
 
     @property
     def deferred(self) -> tuple[ToolCall, ...]:

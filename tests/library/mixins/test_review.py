@@ -28,7 +28,7 @@ from agentloop import (
     tool,
     validate_messages,
 )
-from agentloop.common.review import DENIED, Decision
+from agentloop.common.review import DENIED, Ask, Decision
 from agentloop.depends import current_agent
 from agentloop.events import SubAgentEvent
 from agentloop.messages import ImagePart, TextPart
@@ -266,6 +266,19 @@ async def test_a_deferred_call_that_has_no_result_yet_is_not_pending():
     killed.decide(waiting.id, "allow")
     await killed.run()
     assert bank.paid == {(500, "anna"): 1}
+
+
+async def test_a_deferred_call_does_not_run_in_an_agent_that_never_asks():
+    bank = Bank()
+    agent = bank.agent(defer_approval=True)
+    await agent.run("go")
+    for length in range(1, len(agent.log) + 1):
+        careless = Agent(llm=ScriptedModel("ok", "ok"), tools=agent.tools)
+        record_all(careless, agent.log[:length])
+        if any(isinstance(record, Ask) for record in careless.log):
+            with suppress(ValueError):  # the model has answered
+                await careless.run()
+            assert bank.paid == {}
 
 
 @DEPTHS

@@ -479,7 +479,8 @@ async def test_a_stop_ends_the_run_although_a_deferred_call_asks_again():
     agent.decide(agent.deferred[0].id, "allow")
     assert (await agent.run()).stop_reason != "completed"
     assert len(requests) == 2
-    assert [waiting.parsed for waiting in agent.pending] == [{"amount": 2}]
+    assert [waiting.parsed for waiting in agent.deferred] == [{"amount": 2}]
+    assert agent.pending == ()
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
