@@ -581,7 +581,6 @@ def checked_tool(definition: JSON) -> JSON:
 
     if len(to_json(definition)) > MAX_DEFINITION:
         raise ValueError(f"the definition has more than {MAX_DEFINITION:,} bytes")
-    # OpenAI refuses arrays without `items`: https://github.com/ogx-ai/ogx/pull/3602
     whole = json.loads(json.dumps(definition["inputSchema"]), object_hook=with_items)
     schema = {key: value for key, value in whole.items() if value is not None}
     definition = without_unions(definition | {"inputSchema": schema})
@@ -592,9 +591,16 @@ def checked_tool(definition: JSON) -> JSON:
 
 
 def with_items(schema: JSON) -> JSON:
-    """Say that the items of an array may be anything if the schema says nothing about them."""
+    """Give an array one schema for all its items, whether its schema has none or one for each.
+
+    OpenAI refuses each request that has an array with no schema for its items, and both OpenAI and
+    Anthropic refuse a list of schemas, which Zod 3 writes for a tuple. Sources:
+    https://github.com/ogx-ai/ogx/pull/3602, https://github.com/hyperdxio/hyperdx/pull/2925
+    """
     if "array" in (schema.get("type") or ()):
-        schema.setdefault("items", {})
+        items = schema.setdefault("items", {})
+        if isinstance(items, list):
+            schema["items"] = {"anyOf": items} if items else {}
     return schema
 
 

@@ -293,8 +293,12 @@ async def test_providers_accept_a_tool_with_any_property_names_and_arrays():
     # Claude: "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"
     # Source: https://github.com/anthropics/claude-code/issues/34771
     # OpenAI: "array schema missing items". Source: https://github.com/ogx-ai/ogx/pull/3602
+    # Claude: "It must match JSON Schema draft 2020-12", in which `items` is no list
+    # Source: https://github.com/hyperdxio/hyperdx/pull/2925
     array, long = {"type": "array"}, "x" * 70
+    pair = {"type": "array", "minItems": 2, "items": [{"type": "number"}, {"type": "string"}]}
     properties = {"filter[name]": array, "ok": {"type": ["array", "null"]}, long: {}}
+    properties |= {"pair": pair, "none": array | {"items": []}}
     schema = {"type": "object", "properties": properties, "required": ["filter[name]", "ok"]}
     received = []
 
@@ -313,6 +317,8 @@ async def test_providers_accept_a_tool_with_any_property_names_and_arrays():
             "filter_name_": array | {"items": {}},
             "ok": {"type": ["array", "null"], "items": {}},
             "x" * 64: {},
+            "pair": pair | {"items": {"anyOf": pair["items"]}},
+            "none": array | {"items": {}},
         }
         assert find.parameters["required"] == ["filter_name_", "ok"]
         args = find.validate('{"filter_name_": ["a"], "ok": null, "%s": 1, "more": 2}' % ("x" * 64))
