@@ -152,12 +152,23 @@ def strict_schema(schema: JSON) -> JSON | None:
     return strict if _is_strict(strict) else None
 
 
+def _with_items(schema: JSON) -> JSON:
+    """Say that the items of an array may be anything: Python's tuples have only `prefixItems`.
+
+    OpenAI refuses each request that has an array with no `items`. Source:
+    https://github.com/AnswerDotAI/fastcore/issues/798
+    """
+    if schema.get("type") == "array":
+        schema.setdefault("items", {})
+    return schema
+
+
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
     """Declare a named schema, strict if you ask for that and the schema allows it."""
     supported = strict_schema(schema) if strict else None
     if supported:
         return {name: supported, "strict": True}
-    return {name: schema}
+    return {name: rewrite_schema(schema, "", _with_items)}
 
 
 def join_details(details: Sequence[JSON]) -> list[JSON]:

@@ -305,6 +305,7 @@ def check_functions(
     name = choice.get(holder, choice).get("name", "") if named else None
     check_declared([(f.get("name"), f.get("parameters")) for f in functions], name)
     for function in functions:
+        check_arrays(function["parameters"])
         if function.get("strict", strict):
             check_strict(function["parameters"])
 
@@ -313,8 +314,17 @@ def check_format(form: dict[str, Any]) -> None:
     """Check the response format: a named schema."""
     check_name(form.get("name"))
     assert form.get("schema", {}).get("type") == "object"
+    check_arrays(form["schema"])
     if form.get("strict"):
         check_strict(form["schema"])
+
+
+def check_arrays(schema: Any) -> None:
+    inner = schema.values() if isinstance(schema, dict) else schema
+    if isinstance(schema, dict) and schema.get("type") == "array":
+        assert isinstance(schema.get("items"), dict), f"array schema missing items: {schema}"
+    for value in inner if isinstance(schema, dict | list) else ():
+        check_arrays(value)
 
 
 def check_strict(schema: Any) -> None:

@@ -15,6 +15,7 @@ from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMe
 from agentloop.models.completions import strict_schema, write_openai_messages
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import drop_none
+from agentloop.tools import tool
 from tests.doubles.fault_server import stream
 from tests.doubles.wires import OPENAI, RESPONSES
 
@@ -179,6 +180,18 @@ async def test_an_output_schema_uses_structured_outputs(schema, expected):
     assert body["text"] == {"format": {"type": "json_schema", **expected}}
     async with RESPONSES.double(["{}"]) as server:
         await ask(RESPONSES.model(server).with_output(schema))
+
+
+@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=["chat", "responses"])
+async def test_openai_accepts_tuples_as_parameters_and_as_answers(wire):
+    # "array schema missing items". Source: https://github.com/AnswerDotAI/fastcore/issues/798
+    def crop(box: tuple[int, int], boxes: list[tuple[int, str]]) -> None:
+        """Crop an image."""
+
+    async with wire.double(["ok", "{}"]) as server:
+        llm = wire.model(server)
+        await llm.ainvoke(HI, [tool(crop)])
+        await llm.with_output(done_tool(tuple[int, str]).parameters).ainvoke(HI)
 
 
 # ---- strict tools
