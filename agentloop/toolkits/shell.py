@@ -75,7 +75,11 @@ SECRET_VALUE = re.compile(
 
 
 class Shell:
-    """A shell that remembers its working directory.
+    """A shell that remembers its working directory, but not after a restart.
+
+    If another process continues a session or a workflow, its Shell is a new one: the next command
+    starts in `root`, even if the model changed to another directory before, and the background
+    commands are gone. So tell the model, or let the system prompt ask for `cd sub && make`.
 
     A shell isn't a security boundary: commands can do what you can, with files outside of the
     directory, the network, and (from /proc, on Linux) the environment of the program itself. If
