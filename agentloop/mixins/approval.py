@@ -164,10 +164,11 @@ def lacks_result(state: CallState) -> bool:
 
 def undecided(state: CallState) -> list[CallState]:
     """The calls that await a decision: this one, or those inside it at any depth."""
+    if state.result:
+        return []
     waiting = [state] if awaits_decision(state) else []
     for inner in state.inner:
-        if inner.result is None:
-            waiting += undecided(inner)
+        waiting += undecided(inner)
     return waiting
 
 

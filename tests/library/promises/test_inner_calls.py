@@ -29,12 +29,15 @@ from agentloop import (
 )
 from agentloop.common.gate import Gate, Verdict
 from agentloop.common.nested import InnerCall, InnerResult
-from agentloop.mixins.approval import Approval, Rule
+from agentloop.common.review import Ask
+from agentloop.messages import AssistantMessage, UserMessage
+from agentloop.mixins.approval import Approval, Deferred, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import UserAnswer, UserQuestion
 from agentloop.toolkits.search import ToolSearch
 from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import ToolStart
 from tests.core.test_loop import cancelled
 from tests.helpers import record_all, results
 
@@ -481,6 +484,25 @@ async def test_a_stop_ends_the_run_although_a_deferred_call_asks_again():
     assert len(requests) == 2
     assert [waiting.parsed for waiting in agent.deferred] == [{"amount": 2}]
     assert agent.pending == ()
+
+
+async def test_an_older_log_with_a_deferred_nested_call_says_that_it_does_not_run():
+    agent, ran = agent_of(Asking, "I see.", defer_approval=True)
+    waits = ToolCall("a.1", "pay").answer("Not run: this call awaits approval.", is_error=True)
+    older = [
+        InnerCall("a.1", "a", "pay", '{"amount":5}'),
+        Ask("a.1", "", "pay", '{"amount":5}'),
+        Deferred("a.1"),
+        InnerResult("a.1", waits),
+        ToolCall("a", "order").answer("It waits."),
+    ]
+    order = AssistantMessage("", [ToolCall("a", "order", "{}")])
+    for record in [UserMessage("go"), order, ToolStart("a"), *older]:
+        agent.record(record)
+    assert agent.deferred == ()
+    assert (await agent.run()).text == "I see."
+    assert "Not run" in agent.messages[-2].text
+    assert ran == []
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
