@@ -53,6 +53,7 @@ from ..messages import (
     AssistantMessage,
     Result,
     Stop,
+    TextPart,
     ToolCall,
     UserMessage,
     frozen,
@@ -316,8 +317,10 @@ class Approval(Gate):
                 self.record(Deferred(call.id))
         state = self.conversation.state_of(call)
         if state.result:
-            text = f"{call.name}({asked(state).arguments}): {state.result.text}"
-            self.add(UserMessage(f"{OUTCOME} {text}", "note", call.id))
+            text = f"{OUTCOME} {call.name}({asked(state).arguments}): "
+            content = state.result.content
+            note = text + content if isinstance(content, str) else (TextPart(text), *content)
+            self.add(UserMessage(note, "note", call.id))
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         while True:

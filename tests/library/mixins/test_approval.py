@@ -28,7 +28,7 @@ from agentloop import (
 )
 from agentloop.common.review import Ask, Decision
 from agentloop.depends import current_call
-from agentloop.messages import UserMessage, frozen
+from agentloop.messages import ImagePart, UserMessage, frozen
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
@@ -678,6 +678,24 @@ async def test_a_call_stays_deferred_if_an_application_records_an_entry_about_it
     agent.decide(agent.deferred[0].id, "allow")
     assert (await agent.run()).text == "It ran."
     assert ran == ["a"]
+
+
+async def test_the_outcome_of_a_deferred_call_has_the_images_of_its_result():
+    image = ImagePart(data=b"pixels", media_type="image/png")
+
+    @tool
+    def shoot() -> object:
+        """Take a picture."""
+        return ["Taken.", image]
+
+    llm = ScriptedModel(call("shoot"), "It waits.", "A cat.")
+    agent = Asking(llm=llm, tools=[shoot], defer_approval=True)
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    await agent.run()
+    note = llm.requests[-1].messages[-1]
+    assert "Taken." in note.text
+    assert image in note.content
 
 
 async def test_a_turn_defers_calls_that_a_gate_and_a_tool_ask_about():
