@@ -335,9 +335,10 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
 def _fits_output(schema: JSON) -> bool:
     """Whether structured outputs can express the schema.
 
-    They close every object, which makes a dict {}, and reject recursive types.
+    They close every object, which makes a dict {}, and reject recursive types. The types of a
+    tuple, `prefixItems`, would be left out.
     """
-    if re.search(r'"additionalProperties": (true|\{)', json.dumps(schema)):
+    if re.search(r'"(prefixItems"|additionalProperties": (true|\{))', json.dumps(schema)):
         return False
     references = dict[str, list[str]]()  # references between type definitions
     for name, definition in as_dict(schema, "$defs").items():
