@@ -152,23 +152,28 @@ def strict_schema(schema: JSON) -> JSON | None:
     return strict if _is_strict(strict) else None
 
 
-def _with_items(schema: JSON) -> JSON:
-    """Say that the items of an array may be anything: Python's tuples have only `prefixItems`.
+def _write_subschema(schema: JSON) -> JSON:
+    """Rewrite what makes OpenAI refuse each request, strict or not.
 
-    OpenAI refuses each request that has an array with no `items`. Source:
-    https://github.com/AnswerDotAI/fastcore/issues/798
+    That's an array with no `items` (Python's tuples have only `prefixItems`), and a pattern that
+    looks ahead or behind (such as Zod's for emails). Sources:
+    https://github.com/AnswerDotAI/fastcore/issues/798, https://github.com/vercel/ai/pull/21037
     """
     if schema.get("type") == "array":
         schema.setdefault("items", {})
+    pattern = schema.get("pattern")  # or a parameter with this name
+    if isinstance(pattern, str) and re.search(r"\(\?<?[=!]", pattern):
+        del schema["pattern"]
     return schema
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
     """Declare a named schema, strict if you ask for that and the schema allows it."""
+    schema = rewrite_schema(schema, "", _write_subschema)
     supported = strict_schema(schema) if strict else None
     if supported:
         return {name: supported, "strict": True}
-    return {name: rewrite_schema(schema, "", _with_items)}
+    return {name: schema}
 
 
 def join_details(details: Sequence[JSON]) -> list[JSON]:

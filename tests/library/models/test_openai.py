@@ -15,7 +15,7 @@ from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMe
 from agentloop.models.completions import strict_schema, write_openai_messages
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import drop_none
-from agentloop.tools import tool
+from agentloop.tools import Tool, tool
 from tests.doubles.fault_server import stream
 from tests.doubles.wires import OPENAI, RESPONSES
 
@@ -180,6 +180,20 @@ async def test_an_output_schema_uses_structured_outputs(schema, expected):
     assert body["text"] == {"format": {"type": "json_schema", **expected}}
     async with RESPONSES.double(["{}"]) as server:
         await ask(RESPONSES.model(server).with_output(schema))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=["chat", "responses"])
+async def test_a_pattern_that_looks_ahead_or_behind_is_not_sent_to_openai(wire, strict):
+    # "regex lookaround is not supported". Source: https://github.com/vercel/ai/pull/21037
+    email = {"type": "string", "pattern": r"^(?!\.)(?!.*\.\.)\S+@\S+$"}
+    place = {"type": "string", "pattern": "^[A-Z](?:[a-z]+)$"}
+    pattern = {"type": "string"}  # a parameter with this name
+    properties = {"email": email, "place": place, "pattern": pattern}
+    invite = Tool("invite", "Invite.", {"type": "object", "properties": properties})
+    sent = json.dumps(await sent_body(wire, HI, [invite], strict=strict))
+    assert "(?!" not in sent
+    assert "^[A-Z](?:[a-z]+)$" in sent
 
 
 @pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=["chat", "responses"])
