@@ -152,7 +152,7 @@ def strict_schema(schema: JSON) -> JSON | None:
     return strict if _is_strict(strict) else None
 
 
-def _write_subschema(schema: JSON) -> JSON:
+def _write_openai_subschema(schema: JSON) -> JSON:
     """Rewrite what makes OpenAI refuse each request, strict or not.
 
     That's an array with no `items` (Python's tuples have only `prefixItems`), and a pattern that
@@ -169,7 +169,7 @@ def _write_subschema(schema: JSON) -> JSON:
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
     """Declare a named schema, strict if you ask for that and the schema allows it."""
-    schema = rewrite_schema(schema, "", _write_subschema)
+    schema = rewrite_schema(schema, "", _write_openai_subschema)
     supported = strict_schema(schema) if strict else None
     if supported:
         return {name: supported, "strict": True}
