@@ -7,11 +7,10 @@ Copy with: the core, common/nudge.py, common/typed_answer.py.
 
 The model answers by calling `done`, whose arguments have the type, or with JSON as plain text. If
 the agent has no tools, the provider is asked for JSON instead, if the model can do that
-(`with_output`). Some providers refuse that request, such as DeepSeek always and Claude after calls
-of tools: then `done` is offered after all. A valid answer ends the run as "done". If an answer is
-invalid, the model reads why and tries again. After three plain answers in a row that are invalid,
-the next one ends the run as "no_progress".
-Source: https://github.com/agentscope-ai/agentscope-java/issues/1720
+(`with_output`). If the provider refuses that request, as DeepSeek does, `done` is offered after all
+(source: https://github.com/agentscope-ai/agentscope-java/issues/1720). A valid answer ends the run
+as "done". If an answer is invalid, the model reads why and tries again. After three plain answers
+in a row that are invalid, the next one ends the run as "no_progress".
 """
 
 from __future__ import annotations

@@ -198,6 +198,13 @@ class MCPTool(Tool):
         self.own_name = definition.name
         self.own_names = {legal: own for own, legal in legal_names.items()}
 
+    def validate(self, arguments: str) -> JSON:
+        args = super().validate(arguments)
+        for legal, own in self.own_names.items():
+            if own in args and own != legal:  # a rule about `legal` wouldn't see it
+                raise ToolError(f"There's no argument {own!r}: write {legal!r}.")
+        return args
+
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         server = self.server
         args = {self.own_names.get(name, name): value for name, value in args.items()}

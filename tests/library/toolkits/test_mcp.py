@@ -323,6 +323,9 @@ async def test_providers_accept_a_tool_with_any_property_names_and_arrays():
         assert find.parameters["required"] == ["filter_name_", "ok"]
         args = find.validate('{"filter_name_": ["a"], "ok": null, "%s": 1, "more": 2}' % ("x" * 64))
         assert text_of(await find.execute(args)) == "done"
+        # a rule about `filter_name_` would see one value, and the server get the other
+        with pytest.raises(ToolError, match="filter_name_"):
+            find.validate('{"filter_name_": ["a"], "ok": null, "filter[name]": ["b"]}')
     assert received == [{"filter[name]": ["a"], "ok": None, long: 1, "more": 2}]
 
 
