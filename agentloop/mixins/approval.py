@@ -67,6 +67,7 @@ from ..transcript import (
     Fork,
     Mark,
     Records,
+    calls_to_resume,
     can_continue,
     placeholder_result,
     record_of,
@@ -336,7 +337,9 @@ class Approval(Gate):
                 await self._settle_asking(asking, stop)
                 # another call that waits, for an answer for example, ends the run again
                 states = [self.conversation.state_of(state.call) for state in states]
-                calls = [s.call for s in states if s.result is None and not s.deferred]
+                left = [state for state in states if state.result is None and not state.deferred]
+                resumable = [tool.name for tool in self._turn_tools if tool.resumes]
+                calls, _ = calls_to_resume(left, resumable)
                 if not calls:
                     return None
 

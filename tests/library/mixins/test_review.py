@@ -334,6 +334,36 @@ async def test_a_question_ends_the_run_though_another_call_of_the_turn_is_settle
 
 
 @pytest.mark.parametrize("settings", SETTLED)
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_tool_that_asks_the_user_starts_once_though_another_call_of_the_turn_is_settled(
+    settings, is_first
+):
+    started = []
+
+    @tool
+    async def book(agent: Annotated[Agent, Depends(current_agent)]) -> str:
+        """Book a table."""
+        started.append("book")
+        return await agent.call(ask_user, question="For how many?")
+
+    bank = Bank(asks_itself=True)
+    calls = [call("pay", amount=500)]
+    calls.insert(0 if is_first else 1, call("book"))
+    agent = bank.agent(cls=Asking, llm=replaying(calls, last, last), **settings)
+    agent.approval_mode = "auto"
+    agent.tools = [*agent.tools, book, ask_user]
+    result = await agent.run("go")
+    assert result.stop_reason == "needs_answer"
+    [waiting] = result.pending
+    agent.answer(waiting.id, "Four.")
+    for deferred in agent.deferred:
+        agent.decide(deferred.id, "allow")
+    await agent.run()
+    assert started == ["book"]
+    assert bank.paid == {(500, "anna"): 1}
+
+
+@pytest.mark.parametrize("settings", SETTLED)
 async def test_a_tool_that_ends_the_run_ends_it_though_another_call_of_the_turn_asks(settings):
     @tool
     def leave() -> str:
