@@ -52,7 +52,10 @@ class StructuredOutput(Loop):
         typed_answer(self.output_type)
 
     async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
-        """Run a prompt with this `output_type`. If the run has no answer, the value is None."""
+        """Run a prompt with this `output_type`. If the run has no answer, the value is None.
+
+        To continue a run, after an approval for example, pass None as the prompt.
+        """
         answer = typed_answer(output_type)
         await self.wait_for_cancelled_run()
         self._run_answer = answer
