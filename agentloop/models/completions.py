@@ -153,12 +153,18 @@ def strict_schema(schema: JSON) -> JSON | None:
 
 
 def _write_openai_subschema(schema: JSON) -> JSON:
-    """Rewrite what makes OpenAI refuse each request, strict or not.
+    """Rewrite what makes a server refuse each request, strict or not.
 
-    That's an array with no `items` (Python's tuples have only `prefixItems`), and a pattern that
-    looks ahead or behind (such as Zod's for emails). Sources:
+    For OpenAI, that's an array with no `items` (Python's tuples have only `prefixItems`), and a
+    pattern that looks ahead or behind (such as Zod's for emails). Sources:
     https://github.com/AnswerDotAI/fastcore/issues/798, https://github.com/vercel/ai/pull/21037
+
+    For OpenAI's strict mode, and for older servers of Kimi, that's a reference to a type with a
+    description beside it. Sources: https://github.com/defog-ai/defog/pull/244,
+    https://github.com/MoonshotAI/kimi-cli/issues/2061
     """
+    if isinstance(schema.get("$ref"), str) and len(schema) > 1:
+        schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
     if schema.get("type") == "array":
         schema.setdefault("items", {})
     pattern = schema.get("pattern")  # or a parameter with this name

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from enum import StrEnum
 
 import pytest
 from pydantic import BaseModel
@@ -206,6 +207,33 @@ async def test_openai_accepts_tuples_as_parameters_and_as_answers(wire):
         llm = wire.model(server)
         await llm.ainvoke(HI, [tool(crop)])
         await llm.with_output(done_tool(tuple[int, str]).parameters).ainvoke(HI)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=["chat", "responses"])
+async def test_nothing_is_beside_a_reference_to_the_type_of_a_described_parameter(wire, strict):
+    # OpenAI, strict: "$ref cannot have keywords {'description'}"
+    # Source: https://github.com/defog-ai/defog/pull/244
+    # Kimi: "conflicting keywords found after $ref expansion: description"
+    # Source: https://github.com/MoonshotAI/kimi-cli/issues/2061
+    class Unit(StrEnum):
+        """A unit of temperature."""
+
+        CELSIUS = "celsius"
+
+    def weather(unit: Unit, other: Unit = Unit.CELSIUS) -> None:
+        """The weather.
+
+        Args:
+            unit: what you want
+        """
+
+    body = await sent_body(wire, HI, [tool(weather)], strict=strict)
+    declared = body["tools"][0].get("function") or body["tools"][0]
+    assert declared.get("strict", False) is strict
+    unit = declared["parameters"]["properties"]["unit"]
+    assert unit == {"anyOf": [{"$ref": "#/$defs/Unit"}], "description": "what you want"}
+    assert not re.search(r'"\$ref": "[^"]*",', json.dumps(declared))
 
 
 # ---- strict tools
