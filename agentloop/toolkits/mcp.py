@@ -175,7 +175,10 @@ class MCPTool(Tool):
 
     def __init__(self, server: MCPServer, definition: Any) -> None:
         name = f"{server.name}__{definition.name}"
-        legal = re.sub("[^A-Za-z0-9_-]", "_", name)[:64]
+        # Gemini and Kimi refuse each request that has a name which begins with a digit. Sources:
+        # https://github.com/NoeFabris/opencode-antigravity-auth/pull/280,
+        # https://github.com/MoonshotAI/kimi-cli/issues/2531
+        legal = re.sub("^(?![A-Za-z])", "mcp_", re.sub("[^A-Za-z0-9_-]", "_", name))[:64]
         if legal != name:
             legal = f"{legal[:55]}_{sha256(name.encode()).hexdigest()[:8]}"
         hints = server.config.trust_hints and definition.annotations

@@ -213,6 +213,8 @@ def _check_tools(body: dict[str, Any]) -> list[str]:
     check_declared(declared)
     _check_schema([schema for _, schema in declared])
     names = [name for name, _ in declared]
+    for name in names:
+        assert re.match("[A-Za-z_]", name), "Must start with a letter or an underscore"
     assert "tools" not in body or names or others
     assert not (names and others) or config.get("includeServerSideToolInvocations")
     if calling := config.get("functionCallingConfig"):

@@ -21,7 +21,7 @@ from agentloop_chat import mcp_questions
 from agentloop_chat.mcp_questions import AskingTool
 
 from agentloop import Agent, ImagePart, ScriptedModel, Session, ToolError, assert_prefix_stable
-from agentloop.messages import text_of
+from agentloop.messages import UserMessage, text_of
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.environment import mask
@@ -37,6 +37,7 @@ from agentloop.toolkits.mcp import (
 from agentloop.transcript import OUTCOME_UNKNOWN, ToolStart
 from agentloop.waiting import cancel_and_wait
 from tests import ROOT
+from tests.doubles.wires import GOOGLE
 
 pytest.importorskip("mcp")
 HOSTILE = str(ROOT / "tests" / "doubles" / "mcp_server.py")
@@ -52,9 +53,9 @@ def command(name):
 
 
 @asynccontextmanager
-async def connect(tool_class=None, **config):
+async def connect(tool_class=None, name="fake", **config):
     tool_class = tool_class or (AskingTool if config.get("elicitation") else MCPTool)
-    text = json.dumps({"mcpServers": {"fake": config}})
+    text = json.dumps({"mcpServers": {name: config}})
     async with mcp_servers("mcp.json", text, tool_class=tool_class) as [server]:
         if server.error:
             raise server.error
@@ -492,6 +493,16 @@ async def test_tool_names_are_valid_unique_and_selectable(hostile, chosen, names
         assert [tool.name for tool in server.tools] == names
         # hints of a server do not affect approvals
         assert not any(tool.read_only for tool in server.tools)
+
+
+@pytest.mark.parametrize("name", ["1mcp", "@21st-dev/magic"])
+async def test_gemini_and_kimi_accept_the_tools_of_a_server_with_any_name(hostile, name):
+    # "Invalid function name. Must start with a letter or an underscore." Kimi wants a letter.
+    # Sources: https://github.com/NoeFabris/opencode-antigravity-auth/pull/280,
+    # https://github.com/MoonshotAI/kimi-cli/issues/2531
+    async with hostile("good", name=name) as server, GOOGLE.double(["ok"]) as gemini:
+        await GOOGLE.model(gemini).ainvoke([UserMessage("hi")], server.tools)
+    assert all(tool.name[0].isalpha() for tool in server.tools)
 
 
 @pytest.mark.parametrize(
