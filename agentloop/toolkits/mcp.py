@@ -591,7 +591,7 @@ def checked_tool(definition: JSON) -> JSON:
 
     if len(to_json(definition)) > MAX_DEFINITION:
         raise ValueError(f"the definition has more than {MAX_DEFINITION:,} bytes")
-    whole = json.loads(json.dumps(definition["inputSchema"]), object_hook=with_items)
+    whole = json.loads(json.dumps(definition["inputSchema"]), object_hook=completed)
     schema = {key: value for key, value in whole.items() if value is not None}
     definition = without_unions(definition | {"inputSchema": schema})
     schema = definition["inputSchema"]
@@ -600,13 +600,23 @@ def checked_tool(definition: JSON) -> JSON:
     return definition
 
 
-def with_items(schema: JSON) -> JSON:
+def completed(schema: JSON) -> JSON:
     """Give an array one schema for all its items, whether its schema has none or one for each.
 
     OpenAI refuses each request that has an array with no schema for its items, and both OpenAI and
     Anthropic refuse a list of schemas, which Zod 3 writes for a tuple. Sources:
     https://github.com/ogx-ai/ogx/pull/3602, https://github.com/hyperdxio/hyperdx/pull/2925
+
+    Required properties get a schema, too: FastMCP before 3.2 leaves out that of `title` beside a
+    property `type`, and Gemini and Kimi then refuse each request. Sources:
+    https://github.com/PrefectHQ/fastmcp/issues/3576,
+    https://github.com/google-gemini/gemini-cli/issues/13705,
+    https://github.com/MoonshotAI/kimi-code/issues/1610
     """
+    required, properties = schema.get("required"), schema.get("properties")
+    if isinstance(required, list) and isinstance(properties, dict):  # not properties named so
+        for name in cast(list[str], required):
+            cast(JSON, properties).setdefault(name, {})
     if "array" in (schema.get("type") or ()):
         items = schema.setdefault("items", {})
         if isinstance(items, list):

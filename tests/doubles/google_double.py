@@ -242,6 +242,9 @@ def _check_schema(schema: Any) -> None:
             assert "type" in str(schema.get(name, "type")), (
                 f"{name} is unknown"
             )  # or it is a property
+        required, properties = schema.get("required"), schema.get("properties")
+        if isinstance(required, list) and isinstance(properties, dict):
+            assert properties.keys() >= {*required}, "property is not defined"
         for value in schema.values():
             _check_schema(value)
 

@@ -330,6 +330,30 @@ async def test_providers_accept_a_tool_with_any_property_names_and_arrays():
     assert received == [{"filter[name]": ["a"], "ok": None, long: 1, "more": 2}]
 
 
+async def test_gemini_accepts_a_tool_that_requires_a_property_without_a_schema():
+    # FastMCP leaves out that of `title` beside `type`. Sources:
+    # https://github.com/PrefectHQ/fastmcp/issues/3576,
+    # https://github.com/google-gemini/gemini-cli/issues/13705
+    schema = {"type": "object", "properties": {"type": {"type": "string"}}}
+    schema["required"] = ["title", "type"]
+    both = {"type": "object", "properties": {"required": schema, "properties": schema}}
+
+    async def reply(message):
+        if message.get("method") != "tools/list":
+            return None
+        found = {"tools": [{"name": "make", "inputSchema": both | {"required": ["title"]}}]}
+        body = {"jsonrpc": "2.0", "id": message["id"], "result": found}
+        return 200, "application/json", json.dumps(body)
+
+    async with http_server(reply) as (url, _), connect(url=url) as server:
+        async with GOOGLE.double(["ok"]) as gemini:
+            await GOOGLE.model(gemini).ainvoke([UserMessage("hi")], server.tools)
+        [make] = server.tools
+    assert [*make.parameters["properties"]] == ["required", "properties", "title"]
+    nested = {"type": "a", "title": "b"}
+    assert make.validate(json.dumps({"title": "c", "required": nested}))["required"] == nested
+
+
 async def test_providers_accept_a_tool_whose_schema_has_alternatives():
     # Claude: "input_schema does not support oneOf, allOf, or anyOf at the top level"
     # Source: https://github.com/makenotion/notion-mcp-server/issues/340
