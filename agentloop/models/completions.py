@@ -10,7 +10,7 @@ Source: https://platform.openai.com/docs/api-reference/chat
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..errors import BadResponse
 from ..messages import (
@@ -162,7 +162,13 @@ def _write_openai_subschema(schema: JSON) -> JSON:
     For OpenAI's strict mode, and for older servers of Kimi, that's a reference to a type with a
     description beside it. Sources: https://github.com/defog-ai/defog/pull/244,
     https://github.com/MoonshotAI/kimi-cli/issues/2061
+
+    For Kimi, that's a list of texts with no type (such as JetBrains's for a Kotlin enum). Source:
+    https://github.com/MoonshotAI/kimi-cli/pull/2030
     """
+    choices = schema.get("enum")
+    if isinstance(choices, list) and {*map(type, cast(list[object], choices))} == {str}:
+        schema.setdefault("type", "string")
     if isinstance(schema.get("$ref"), str) and len(schema) > 1:
         schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
     if schema.get("type") == "array":

@@ -236,6 +236,18 @@ async def test_nothing_is_beside_a_reference_to_the_type_of_a_described_paramete
     assert not re.search(r'"\$ref": "[^"]*",', json.dumps(declared))
 
 
+@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=["chat", "responses"])
+async def test_a_list_of_texts_has_a_type(wire):
+    # Kimi: "type is not defined". Source: https://github.com/MoonshotAI/kimi-cli/pull/2030
+    enum = {"type": "string"}  # a parameter with this name
+    properties = {"mode": {"enum": ["START", "END"]}, "level": {"enum": [1, "max"]}, "enum": enum}
+    run = Tool("run", "Run.", {"type": "object", "properties": properties})
+    body = await sent_body(wire, HI, [run])
+    declared = body["tools"][0].get("function") or body["tools"][0]
+    mode = {"mode": {"enum": ["START", "END"], "type": "string"}}
+    assert declared["parameters"]["properties"] == properties | mode
+
+
 # ---- strict tools
 
 
