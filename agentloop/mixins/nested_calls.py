@@ -87,6 +87,8 @@ class Caller:
     run_calls: `Loop.call_tools`.
     tasks: the calls that are running.
     error: the first exception that ends the run.
+    has_ended: whether the tool has returned. What it left behind, such as another branch of an
+        `asyncio.gather` that raised, makes no more calls.
     """
 
     agent: Loop
@@ -95,13 +97,20 @@ class Caller:
     max_parallel: int
     tasks: set[asyncio.Task[Outcome]] = field(default_factory=set[asyncio.Task[Outcome]])
     error: BaseException | None = None
+    has_ended: bool = False
 
     async def call(self, tool: Tool, arguments: str) -> Any:
         """Run a nested call and return its result.
 
         Raises ToolError if the result is an error, and what ends the run, such as Stop.
         """
-        call = self._earlier_call(tool.name, arguments) or self._new_call(tool.name, arguments)
+        parent = self.agent.conversation.states.get(self.outer.id)
+        if self.has_ended or parent is None or parent.result:
+            raise ToolError(
+                f"{tool.name} can't be called: the call {self.outer.id!r} isn't running."
+            )
+        call = self._earlier_call(tool.name, arguments)
+        call = call or self._new_call(parent, tool.name, arguments)
         task = asyncio.create_task(self._run(call, tool))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -125,6 +134,7 @@ class Caller:
 
         If a nested call has raised a Stop for example, the run ends even if the tool caught it.
         """
+        self.has_ended = True
         if self.tasks and await cancel_and_wait(self.tasks, self.agent.cancel_timeout):
             raise asyncio.CancelledError
         if self.error and not (error and was_cancelled(error)):
@@ -149,12 +159,9 @@ class Caller:
                 return state.call
         return None
 
-    def _new_call(self, name: str, arguments: str) -> ToolCall:
+    def _new_call(self, parent: CallState, name: str, arguments: str) -> ToolCall:
         """Record a nested call. Raises ToolError if calls are nested deeper than `MAX_DEPTH`."""
         states = self.agent.conversation.states
-        parent = states.get(self.outer.id)
-        if parent is None or parent.result:
-            raise ToolError(f"{name} can't be called: the call {self.outer.id!r} isn't running.")
         depth, call = 1, parent.call
         while call.parent_id:
             depth, call = depth + 1, states[call.parent_id].call

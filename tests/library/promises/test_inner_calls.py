@@ -362,6 +362,39 @@ async def test_equal_calls_of_a_suspended_caller_return_their_own_results():
     assert results(agent) == ["paid ['1', '2']"]
 
 
+@pytest.mark.parametrize("deferred", [False, True])
+async def test_what_a_suspended_caller_left_behind_makes_no_calls(deferred):
+    paid = asyncio.Event()
+    mailed = []
+
+    @tool("Pay")
+    async def pay() -> None:
+        paid.set()
+
+    @tool("Mail")
+    async def mail() -> None:
+        mailed.append("mail")
+
+    @tool("Order", idempotent=True)
+    async def order(agent: Caller) -> None:
+        async def confirm():
+            await paid.wait()
+            await agent.call(mail)
+
+        await asyncio.gather(agent.call(pay), confirm())  # if one raises, the other goes on
+
+    class Clerk(Approval, Agent):
+        approval_rules = (Rule("ask", "pay"), Rule("allow"))
+        defer_approval = deferred
+
+    agent = Clerk(llm=ScriptedModel(call("order"), "ok", "ok"), tools=[mail, order, pay])
+    await agent.run("go")
+    [waiting] = [*agent.pending, *agent.deferred]
+    agent.decide(waiting.id, "allow")
+    await agent.run()
+    assert mailed == ["mail"]
+
+
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
 async def test_a_caller_that_is_not_idempotent_does_not_run_again_after_the_decision(verdict):
     agent, ran = agent_of(Asking)
