@@ -72,8 +72,9 @@ GOOGLE_STOP_REASONS = {
 # the types of files that models read, besides text, which is sent as such. Source:
 # https://firebase.google.com/docs/ai-logic/input-file-requirements
 GEMINI_READS = "image/(jpeg|png|webp|hei[cf])|(audio|video)/.*|application/pdf"
-# schema keywords that Gemini doesn't support
-UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
+# Schema keywords that Gemini doesn't support. It takes a `title` for a function to call. Source:
+# https://github.com/googleapis/python-genai/issues/1732
+UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator|title"
 CALLING = {"auto": None, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 EMPTY_PART: JSON = {"text": "(empty)"}  # for the first turn, which must be the user's
 GEMINI_CACHE_SOURCE = (

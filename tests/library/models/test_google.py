@@ -7,6 +7,7 @@ from dataclasses import replace
 import httpx
 import pytest
 import respx
+from pydantic import BaseModel
 
 from agentloop import tool
 from agentloop.common.records import dump_record, load_record
@@ -143,6 +144,20 @@ def test_unsupported_schema_keywords_are_removed_for_gemini():
         }
     }
     assert json.dumps(schema) == before
+
+
+async def test_gemini_gets_no_titles_of_nested_types():
+    # it calls them, which is malformed: https://github.com/googleapis/python-genai/issues/1732
+    class Page(BaseModel):
+        title: str
+
+    def publish(pages: list[Page]) -> None:
+        """Publish pages."""
+
+    body = await sent_body(GOOGLE, HI, [tool(publish)])
+    [declared] = body["tools"][0]["functionDeclarations"]
+    page = {"properties": {"title": {"type": "string"}}, "required": ["title"], "type": "object"}
+    assert declared["parametersJsonSchema"]["$defs"] == {"Page": page}
 
 
 def test_unknown_parts_and_fields_are_preserved():
