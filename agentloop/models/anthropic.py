@@ -116,10 +116,13 @@ USER_PREFIX, END = b'{"role":"user"', b"}]}"  # how an encoded message of the us
 CONTROL = b',"cache_control":'
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
 # Models that take thinking back only after the same prefix as when they thought: the same system
-# prompt, tools and messages. They always think, and refuse budgets and forced tools. Sources:
-# https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks,
-# https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide
+# prompt, tools and messages. Source:
+# https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
 BINDS_THINKING = r"(opus|sonnet|haiku|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
+# Models that always think, and refuse budgets and forced tools: those, except Haiku. Sources:
+# https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide,
+# https://platform.claude.com/docs/en/models/haiku-5-5/migration-guide
+ALWAYS_THINKS = r"(opus|sonnet|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
 
 
 # Models that can load a deferred tool when a result refers to it. Source:
@@ -587,7 +590,7 @@ class ChatAnthropic(HTTPModel):
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
         blocks = write_content(system, _write_part)
-        binds = self._binds_thinking
+        binds = re.search(BINDS_THINKING, self.model)
         bind = partial(drop_unbound_thinking, loadable=loadable, address=address)
         body: JSON = {
             "model": self.model,
@@ -628,15 +631,15 @@ class ChatAnthropic(HTTPModel):
         return replace(reply, raw=reply.raw | {"prefix": prefix})
 
     @property
-    def _binds_thinking(self) -> bool:
-        return bool(re.search(BINDS_THINKING, self.model))
+    def _always_thinks(self) -> bool:
+        return bool(re.search(ALWAYS_THINKS, self.model))
 
     def _thinking(self, messages: Sequence[Message]) -> Mapping[str, Any] | None:
         """The setting for thinking; None if another provider began the turn."""
         thinking = self.thinking or None
         if isinstance(thinking, int):
             thinking = {"type": "enabled", "budget_tokens": thinking}
-        if thinking and thinking["type"] in ("enabled", "disabled") and self._binds_thinking:
+        if thinking and thinking["type"] in ("enabled", "disabled") and self._always_thinks:
             raise BadRequest(
                 f"{self!r}: this model has no thinking budgets and can't be kept from thinking: "
                 'set effort="low" or another effort instead of thinking'
@@ -648,7 +651,7 @@ class ChatAnthropic(HTTPModel):
 
     def _choice(self, tool_choice: ToolChoice) -> JSON | None:
         """The choice of a tool; None if it's the API's default."""
-        if self._binds_thinking and tool_choice not in ("auto", "none"):
+        if self._always_thinks and tool_choice not in ("auto", "none"):
             raise BadRequest(
                 f"{self!r}: this model can't be forced to call a tool, so it doesn't accept "
                 f'tool_choice={tool_choice!r}: use "auto", and name the tool in the prompt'

@@ -26,7 +26,7 @@ from .openai_double import (
     pieces,
 )
 
-# models that bind thinking to its prefix, and refuse forced tools, budgets and no thinking
+# models that bind thinking to its prefix; except Haiku, they refuse forced tools and no thinking
 BINDING = {f"claude-{name}" for name in ("opus-5-5", "sonnet-5-5", "haiku-5-5", "fable-5-1")}
 BINDING |= {f"claude-{name}" for name in ("fable-5-2", "mythos-5-1", "mythos-5-2")}
 # https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages
@@ -230,12 +230,14 @@ def seal(body: dict[str, Any], content: Sequence[dict[str, Any]]) -> list[dict[s
 def check_binding(body: dict[str, Any]) -> None:
     """Check the rules of models that bind thinking to its prefix."""
     kind = body.get("thinking", {"type": "adaptive"})["type"]
-    if kind not in ("adaptive", "between_tools"):
+    is_haiku = "haiku" in body["model"]
+    if kind not in ("adaptive", "disabled" if is_haiku else "between_tools"):
         raise Refused(
             f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
             'and "output_config.effort" to control thinking behavior.'
         )
-    assert body.get("tool_choice", {"type": "auto"})["type"] in ("auto", "none"), "forced tool use"
+    forces = body.get("tool_choice", {"type": "auto"})["type"] not in ("auto", "none")
+    assert is_haiku or not forces, "forced tool use"
     prefix = ""
     for block in _in_order(body):
         if "thinking" in block.get("type", "") and not block[_field(block)].endswith(f"|{prefix}"):

@@ -542,6 +542,16 @@ async def test_a_model_that_cannot_be_forced_to_call_a_tool_says_so_before_the_r
     assert server.headers == []
 
 
+@pytest.mark.parametrize("choice", ["required", "weather"])
+async def test_haiku_can_be_kept_from_thinking_and_forced_to_call_a_tool(choice):
+    off = {"type": "disabled"}
+    async with ANTHROPIC.double(["ok"]) as server:
+        llm = ANTHROPIC.model(server, model="claude-haiku-5-5", thinking=off)
+        await llm.ainvoke(HI, TOOLS, tool_choice=choice)
+    assert server.requests[0]["thinking"] == off
+    assert server.requests[0]["tool_choice"]["type"] in ("any", "tool")
+
+
 def test_the_effort_is_sent_beside_the_format_of_an_answer():
     llm = ANTHROPIC.model("http://x", model="claude-opus-5-5", effort="low")
     assert body_of(llm, HI)["output_config"] == {"effort": "low"}
