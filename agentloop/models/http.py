@@ -123,7 +123,8 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     r"exceed_context|context_window_exceed|(prompt|input|request) is too long|"
     r"reduce the length of|total length of all messages|"
     r"input token count[^.]{0,80}exceeds": ContextWindowExceeded,
-    "content_filter|content_policy|content management policy|usage policy": ContentRefused,
+    "content_filter|(content|bio|cyber)_policy|content management policy|"
+    "usage policy": ContentRefused,
     f"^([34]|invalid|not_found)|{NO_ENDPOINT}": BadRequest,
 }
 

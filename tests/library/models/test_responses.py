@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from agentloop.common.records import dump_record, load_record
-from agentloop.errors import BadRequest, BadResponse, Overloaded, RateLimited, ServerError
+from agentloop.errors import (
+    BadRequest,
+    BadResponse,
+    ContentRefused,
+    Overloaded,
+    RateLimited,
+    ServerError,
+)
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import AssistantMessage, ToolCall, ToolMessage
 from agentloop.models.openai import ChatOpenAI
@@ -353,6 +360,9 @@ def test_an_item_type_that_is_not_text_is_an_error():
         ("rate_limit_exceeded", RateLimited),
         ("server_is_overloaded", Overloaded),
         ("invalid_prompt", BadRequest),
+        # https://github.com/openai/codex/pull/31439
+        ("bio_policy", ContentRefused),
+        ("cyber_policy", ContentRefused),
         (None, ServerError),
     ],
 )
