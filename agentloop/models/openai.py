@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     import httpx
 
 NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these
+# Mistral's own servers refuse `stream_options`, and report the usage without it. Source:
+# https://github.com/openai/openai-agents-python/issues/442
+NO_STREAM_OPTIONS = r"//([^/]*\.)?mistral\.ai"
 GPT_CACHE_SOURCE = (
     "https://developers.openai.com/api/docs/guides/prompt-caching (sizes, price of a write), "
     "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
@@ -217,13 +220,14 @@ class ChatOpenAI(HTTPModel):
 
     def _chat_fields(self, messages: Encoded, answer: JSON | None, stream: bool) -> JSON:
         """The fields of a request that only Chat Completions has."""
+        asks_usage = stream and not re.search(NO_STREAM_OPTIONS, str(self.base_url))
         return {
             "messages": messages,
             "max_completion_tokens": self.max_completion_tokens,
             "max_tokens": self.max_tokens,
             "reasoning_effort": self.reasoning_effort,
             "response_format": answer and {"type": "json_schema", "json_schema": answer},
-            "stream_options": {"include_usage": True} if stream else None,
+            "stream_options": {"include_usage": True} if asks_usage else None,
         }
 
     def _responses_fields(self, messages: Encoded, answer: JSON | None, stream: bool) -> JSON:

@@ -158,6 +158,18 @@ def test_groq_gets_no_thoughts_although_it_serves_kimi():
     assert "reasoning_content" not in sent_message(llm, replace(CALLED, thinking="hm"))
 
 
+@pytest.mark.parametrize(
+    ("address", "asks"),
+    [("https://api.mistral.ai/v1", False), ("https://openrouter.ai/api/v1", True)],
+)
+def test_a_stream_is_asked_for_its_usage_except_at_mistral_which_reports_it_anyway(address, asks):
+    # "stream_options", "include_usage": "Extra inputs are not permitted"
+    llm = ChatOpenAI("mistral-large-latest", base_url=address, api_key="k")
+    body = json.loads(llm.request_body(HI, stream=True))
+    assert body["stream"]
+    assert ("stream_options" in body) is asks
+
+
 def test_content_is_null_for_replies_with_only_calls_and_empty_replies_are_omitted():
     turn = [AssistantMessage(), CALLED, ToolMessage("a", "time", "")]
     contents = [(m["role"], m["content"]) for m in write_openai_messages([*HI, *turn])]
