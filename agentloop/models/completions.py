@@ -234,12 +234,24 @@ def _write_id(call_id: str, server: str) -> str:
     return wire_id(call_id)
 
 
+def _own_fields(raw: JSON, server: str) -> JSON:
+    """The opaque fields of a reply, for the server and the model that sent them.
+
+    OpenCode's gateway sends `reasoning` and refuses it: it only takes `reasoning_content`. Sources:
+    https://github.com/can1357/oh-my-pi/issues/1157,
+    https://github.com/can1357/oh-my-pi/issues/1482
+    """
+    if "//opencode.ai" in server:
+        return drop_none({"reasoning_content": first_text(raw, *THOUGHTS) or None})
+    return {name: raw[name] for name in OPAQUE if name in raw}
+
+
 def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> JSON:
     written: JSON = {"role": "assistant", "content": message.content or None}
     raw = as_dict(message.raw)
     is_own = raw.get("owner") == owner
     if is_own:  # required by DeepSeek's thinking models, even if empty
-        written |= {name: raw[name] for name in OPAQUE if name in raw}
+        written |= _own_fields(raw, server)
     thoughts = needed_thoughts(message, server)
     if thoughts and not written.get("reasoning_content"):
         written["reasoning_content"] = thoughts

@@ -151,6 +151,14 @@ def test_replies_of_other_models_are_sent_to_deepseek_kimi_and_mimo_with_thought
     assert sent_message(llm, own)["reasoning_content"] == "(not recorded)"
 
 
+def test_opencode_gets_its_reasoning_back_in_the_only_field_that_it_takes():
+    # "Extra inputs are not permitted, field: 'messages[2].reasoning'"
+    llm = ChatOpenAI("kimi-k2.6", base_url="https://opencode.ai/zen/go/v1", api_key="k")
+    sent = {"content": "a", "reasoning": "hm", "reasoning_details": [{"text": "hm"}]}
+    back = sent_message(llm, llm.read({"choices": [{"message": sent}]}))
+    assert back == {"role": "assistant", "content": "a", "reasoning_content": "hm"}
+
+
 def test_groq_gets_no_thoughts_although_it_serves_kimi():
     # "property 'reasoning_content' is unsupported"
     groq = "https://api.groq.com/openai/v1"
