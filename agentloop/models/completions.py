@@ -422,6 +422,8 @@ class OpenAIChunks(Accumulator):
         for choice in as_dicts(event, "choices"):
             if choice.get("index"):
                 continue  # with extra={"n": 2}: only the first choice is read
+            if choice.get("usage"):  # Kimi: https://github.com/earendil-works/pi/issues/2017
+                self.data.setdefault("usage", choice["usage"])
             self._add_delta(_flatten(as_dict(choice, "delta")))
             finish = choice.get("finish_reason")
             if finish:

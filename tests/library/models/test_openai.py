@@ -415,6 +415,12 @@ def test_usage_of_different_servers_is_read(case, streaming):
     assert read(CONTENT, "stop", streaming, usage).usage == expected
 
 
+def test_usage_that_kimi_streams_with_the_last_choice_is_read():
+    usage = {"prompt_tokens": 100, "completion_tokens": 50}
+    last = {"choices": [{"delta": {}, "finish_reason": "stop", "usage": usage}]}
+    assert assemble(delta(CONTENT), last).usage == Usage(100, 50)
+
+
 @pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource"])
 def test_a_finish_reason_that_reports_a_failure_is_a_bad_response(word):
     # OpenRouter, Z.AI, DeepSeek
