@@ -212,14 +212,17 @@ def read_openai_usage(usage: JSON) -> Usage | None:
     reasoning = counts["reasoning_tokens"]
     if counts["total_tokens"] == asked + answered + reasoning:
         answered += reasoning  # xAI counts reasoning separately
+    cached = max(
+        counts["cached_tokens"],
+        counts["num_cached_tokens"],  # Mistral
+        counts["prompt_cache_hit_tokens"],  # DeepSeek
+    )
+    if cached > asked:
+        asked += cached  # xAI sometimes counts these separately, too
     return Usage(
         input_tokens=asked,
         output_tokens=answered,
-        cached_input_tokens=max(
-            counts["cached_tokens"],
-            counts["num_cached_tokens"],  # Mistral
-            counts["prompt_cache_hit_tokens"],  # DeepSeek
-        ),
+        cached_input_tokens=cached,
         cache_write_tokens=counts["cache_write_tokens"],
         reasoning_tokens=reasoning,
     )

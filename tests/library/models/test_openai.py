@@ -381,6 +381,8 @@ USAGES = {  # usage fields in addition to 100 input and 50 output tokens, and th
         Usage(100, 50, cache_write_tokens=60),
     ),
     "xAI": (REASONING | {"total_tokens": 180}, Usage(100, 80, reasoning_tokens=30)),
+    # Source: packages/xai/src/convert-xai-chat-usage.ts of vercel/ai
+    "xAI: cached": ({"prompt_tokens_details": {"cached_tokens": 400}}, Usage(500, 50, 400)),
     "Mistral": ({"num_cached_tokens": 7}, Usage(100, 50, 7)),
     "Moonshot": ({"cached_tokens": 7}, Usage(100, 50, 7)),
     "DeepSeek": ({"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 93}, Usage(100, 50, 7)),
