@@ -94,6 +94,9 @@ class SubAgents(Loop):
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
     """Run a fork of `agent` on a prompt, or continue it. Returns its answer.
 
+    A tool that calls this starts again when the sub-agent continues, though it isn't idempotent: so
+    it must have no effects of its own.
+
     Raises Stop if it asks for approval or asks the user, and ToolError if it ends but has no
     answer.
     """
