@@ -73,9 +73,10 @@ OUTSIDE = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$))|/\.\.(/|$)")
 FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
 
 # What separates the commands of a line, and what may precede the program of a command
-SEPARATORS = re.compile(r"[;&|()`{}\n]|\b(?:do|then|else)\b")
+SEPARATORS = re.compile(r"[;&|()`{}\n]")
 BEFORE_PROGRAM = re.compile(
-    r"(\s*(sudo|env|command|exec|nohup|time|nice|xargs|\w+=\S*)\s)*\s*(\S*/)?"
+    r"((!|if|elif|while|until|do|then|else|\w+=\S*) |"
+    r"(sudo|env|command|exec|nohup|time|timeout|nice|xargs)( (-|\d)\S*)* )*(\S*/)?"
 )
 
 
@@ -179,7 +180,7 @@ def are_harmless(entry: str, words: Sequence[str]) -> bool:
 def for_each_command(rule: Rule) -> Rule:
     """Let a "deny" or "ask" rule {"command": "rm *"} hold for every command of a line.
 
-    The rule then also matches ` rm x`, `rm`, `ls; rm x`, `sudo /bin/rm x`.
+    The rule then also matches ` rm x`, `rm`, `ls; rm x`, `if rm x; then`, `sudo -n /bin/rm x`.
     """
     if callable(rule.arguments) or not rule.arguments or rule.verdict == "allow":
         return rule
@@ -194,9 +195,9 @@ def for_each_command(rule: Rule) -> Rule:
 
 
 def commands_in(line: str) -> Iterator[str]:
-    """Yield a line, and its commands from the name of the program on, followed by a space."""
+    """Yield a line, and its commands: each from its program on, with and without a final space."""
     yield line
-    for part in SEPARATORS.split(re.sub(r"[\\'\"]", "", line)):
-        command = BEFORE_PROGRAM.sub("", part, 1).rstrip()
+    for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", line)):
+        command = BEFORE_PROGRAM.sub("", " ".join(part.split()), 1)
         yield command
         yield f"{command} "

@@ -220,6 +220,12 @@ def test_all_edits_and_all_calls_of_another_tool_may_be_approved():
         *((command, True) for command in ("rm x", " rm x", "rm", "ls; rm x", "/bin/rm x")),
         *((command, True) for command in ("ls && sudo rm x", "(rm x)", "x=$(rm x)", "ls\nrm x")),
         *((command, True) for command in ("A=1 rm x", "'rm' x", "\\rm x", "find | xargs rm")),
+        *((command, True) for command in ("if rm x; then ls; fi", "! rm x", "while rm x; do ls")),
+        *((command, True) for command in ("for f in x; do rm x; done", "if ls; then rm x; fi")),
+        *(
+            (command, True)
+            for command in ("timeout 9 rm x", "sudo -n rm x", "xargs -0 rm", "rm\tx")
+        ),
         *((command, False) for command in ("ls rm", "farm x", "git rm x", "echo 'a' x", "rmdir x")),
     ],
 )
