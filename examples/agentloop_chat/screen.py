@@ -35,7 +35,7 @@ from prompt_toolkit.utils import is_dumb_terminal
 from pydantic_core import from_json, to_json
 
 from agentloop import Result, Review, ToolCall, ToolError
-from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
+from agentloop.cli.terminal import BOLD, RED, columns_of, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
 from .config import Pick
@@ -56,6 +56,7 @@ EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 ROOM = 10  # columns after a label, to type the answer
 LONG_RUN = 10.0  # seconds of a run whose end rings
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
+WIDE_WORD = 4  # maximum number of wide characters of an answer that's a word, such as "yes"
 TYPED_AHEAD = 20  # number of keys that a user may type while the chat is busy
 PASTE_GAP = 0.1  # maximum seconds between two parts of an unmarked paste
 REDRAW_PAUSE = 0.2  # seconds; drawing a screen of Markdown takes up to 0.05
@@ -272,7 +273,7 @@ class Screen(RenderedChat):
         if is_dumb_terminal():  # the prompt was printed before the question, and is not updated
             await asyncio.sleep(GRACE)
         answer = ""
-        while " " not in answer and word_of(answer) not in words:
+        while not is_sentence(answer) and word_of(answer) not in words:
             if answer:
                 self.note(f"{answer}? Answer with one of the words, or with a sentence.")
             answer = await self.next_answer(label)
@@ -574,6 +575,12 @@ class Screen(RenderedChat):
 
     do_quit = do_exit
     do_clear = RenderedChat.do_new
+
+
+def is_sentence(answer: str) -> bool:
+    """Whether an answer is more than a word. Chinese and Japanese sentences have no spaces."""
+    wide = columns_of(answer) - len(answer)
+    return len(answer.split()) > 1 or wide > WIDE_WORD
 
 
 def word_of(answer: str) -> str:

@@ -1084,13 +1084,14 @@ def test_in_plan_mode_no_rule_or_standing_approval_permits_a_change(chat, projec
     assert lines_of(project / "ledger") == ["ran", "ran"], "the rule and the approval apply again"
 
 
-def test_an_unclear_word_is_queried_and_a_sentence_is_a_denial(chat, project):
+@pytest.mark.parametrize("sentence", ["look at it first", "请先运行测试"])
+def test_an_unclear_word_is_queried_and_a_sentence_is_a_denial(chat, project, sentence):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
     screen.enter("yess", "(yess? ")
     assert len(screen.server.requests) == 1
-    screen.enter("look at it first", "done")
-    assert "look at it first" in said(screen.server.requests[-1], "tool")[0]
+    screen.enter(sentence, "done")
+    assert sentence in said(screen.server.requests[-1], "tool")[0]
     assert not (project / "ledger").exists()
 
 
