@@ -241,8 +241,9 @@ class Screen(RenderedChat):
     async def edit(self, call: ToolCall, owner: str) -> bool | Review:
         """Let the user change the arguments of a call: a command as it is, others as JSON."""
         arguments = call.parsed or {}
+        as_json = json.dumps(arguments, indent=2, ensure_ascii=False)
         is_command = call.name == "bash"
-        text = str(arguments["command"]) if is_command else json.dumps(arguments, indent=2)
+        text = str(arguments["command"]) if is_command else exact(as_json)
         while True:
             if not is_dumb_terminal():
                 self.buffer.text = text

@@ -779,6 +779,15 @@ def test_e_edits_other_arguments_as_json_and_wrong_ones_do_not_run(chat, project
     assert lines_of(project / "ledger") == ["50"]
 
 
+def test_e_shows_other_arguments_as_the_question_does(chat, project):
+    screen = chat([("write", {"path": "a.txt", "content": "Grüße\u202e"})], "done")
+    screen.enter("go", QUESTION)
+    answer(screen, "e", '"content": "Grüße\\u202e"\n}')
+    screen.press("Enter")
+    screen.expect("done")
+    assert (project / "a.txt").read_text() == "Grüße\u202e"
+
+
 def test_r_gives_a_call_a_result_that_the_user_writes(chat, project, payments):
     turns = [("pay", {"amount": 500})], "noted", [("clerk", {"prompt": "Pay both."})], "done"
     screen = chat(*turns, options=payments)
