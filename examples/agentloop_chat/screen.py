@@ -162,9 +162,12 @@ class Screen(RenderedChat):
 
     async def read(self) -> None:
         """Read input until the user exits."""
-        while True:  # in a dumb terminal, a prompt ends after every line
-            self.buffer.text = await self.session.prompt_async()
-            self.enter()
+        while True:  # in a dumb terminal, a prompt ends after every line, and at Ctrl-C
+            try:
+                self.buffer.text = await self.session.prompt_async()
+                self.enter()
+            except KeyboardInterrupt:
+                self.stop()
 
     async def tick(self) -> None:
         """Redraw the live area whenever it has changed."""

@@ -844,6 +844,19 @@ def test_a_message_taken_back_is_not_sent_with_the_next_one_to_a_screen_reader(c
     assert said(screen.server.requests[-1]) == ["second"]
 
 
+def test_ctrl_c_stops_an_answer_to_a_screen_reader_and_the_chat_goes_on(chat):
+    hold = threading.Event()
+    screen = chat([hold, "never"], "two", options=["--screen-reader"], wait=False)
+    screen.expect("\n>")
+    screen.enter("first")
+    assert screen.server.arrived.acquire(timeout=SECONDS)
+    screen.press("C-c")
+    screen.expect("(Stopped: interrupted.)\n>")
+    screen.enter("second", "two\n>")
+    assert said(screen.server.requests[-1])[-1] == "second"
+    hold.set()
+
+
 def test_a_screen_reader_reads_plain_lines_in_order(chat):
     text = "# Title\n\nSome **bold** text.\n\n| a |\n|---|\n| b |"
     screen = chat(text, [LEDGER], "two", options=["--screen-reader"], wait=False, columns=60)
