@@ -164,7 +164,7 @@ class Screen(RenderedChat):
         """Read input until the user exits."""
         while True:  # in a dumb terminal, a prompt ends after every line, and at Ctrl-C
             try:
-                self.buffer.text = await self.session.prompt_async()
+                self.buffer.text = await self.session.prompt_async(default=self.buffer.text)
                 self.enter()
             except KeyboardInterrupt:
                 self.stop()

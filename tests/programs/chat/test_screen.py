@@ -857,6 +857,14 @@ def test_ctrl_c_stops_an_answer_to_a_screen_reader_and_the_chat_goes_on(chat):
     hold.set()
 
 
+def test_a_message_to_a_screen_reader_may_have_several_lines(chat):
+    screen = chat("one", options=["--screen-reader"], wait=False)
+    screen.expect("\n>")
+    screen.enter("first\\", "\\\n>")
+    screen.enter("second", "one\n>")
+    assert said(screen.server.requests[-1]) == ["first\nsecond"]
+
+
 def test_a_screen_reader_reads_plain_lines_in_order(chat):
     text = "# Title\n\nSome **bold** text.\n\n| a |\n|---|\n| b |"
     screen = chat(text, [LEDGER], "two", options=["--screen-reader"], wait=False, columns=60)
