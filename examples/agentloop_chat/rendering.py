@@ -101,6 +101,8 @@ class RenderedChat(Chat):
         if approval_mode == "plan":
             rules = [rule for rule in rules if rule.verdict != "allow"]
         self.agent.approval_mode, self.agent.approval_rules = approval_mode, rules
+        if is_dumb_terminal():  # there's no status line
+            self.note(f"Mode: {self.mode}.")
 
     def show(self, event: events.Event) -> None:
         """Show an event."""

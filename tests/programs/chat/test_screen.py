@@ -865,6 +865,15 @@ def test_a_message_to_a_screen_reader_may_have_several_lines(chat):
     assert said(screen.server.requests[-1]) == ["first\nsecond"]
 
 
+def test_a_screen_reader_reads_the_mode_when_a_key_changes_it(chat):
+    screen = chat(options=["--screen-reader"], wait=False)
+    screen.expect("\n>")
+    screen.press("BTab")
+    screen.expect("(Mode: accept edits.)")
+    screen.press("BTab")
+    screen.expect("(Mode: plan.)")
+
+
 def test_a_screen_reader_reads_plain_lines_in_order(chat):
     text = "# Title\n\nSome **bold** text.\n\n| a |\n|---|\n| b |"
     screen = chat(text, [LEDGER], "two", options=["--screen-reader"], wait=False, columns=60)
