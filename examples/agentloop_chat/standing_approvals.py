@@ -72,12 +72,14 @@ ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
 OUTSIDE = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$))|/\.\.(/|$)")
 FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
 
-# What separates the commands of a line, and what may precede the program of a command
+# What separates the commands of a line, and what may precede a program: keywords and variables,
+# programs that start others, the folder
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
-BEFORE_PROGRAM = re.compile(
-    r"((!|if|elif|while|until|do|then|else|\w+=\S*) |"
-    r"(sudo|env|command|exec|nohup|time|timeout|nice|xargs)( (-|\d)\S*)* )*(\S*/)?"
+KEYWORDS = re.compile(r"((!|if|elif|while|until|do|then|else|\w+=\S*) )*")
+STARTERS = re.compile(
+    r"((\S*/)?(sudo|env|command|exec|nohup|time|timeout|nice|xargs)( (-|\d)\S*)* |\w+=\S* )*"
 )
+FOLDER = re.compile(r"(\S*/)?")
 
 
 class Always(NamedTuple):
@@ -195,9 +197,14 @@ def for_each_command(rule: Rule) -> Rule:
 
 
 def commands_in(line: str) -> Iterator[str]:
-    """Yield a line, and its commands: each from its program on, with and without a final space."""
+    """Yield a line, and its commands, with and without a final space.
+
+    Of `sudo /bin/rm x`, it yields `sudo /bin/rm x`, `/bin/rm x` and `rm x`.
+    """
     yield line
     for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", line)):
-        command = BEFORE_PROGRAM.sub("", " ".join(part.split()), 1)
-        yield command
-        yield f"{command} "
+        command = KEYWORDS.sub("", " ".join(part.split()), 1)
+        started = STARTERS.sub("", command, 1)
+        for each in (command, started, FOLDER.sub("", command, 1), FOLDER.sub("", started, 1)):
+            yield each
+            yield f"{each} "

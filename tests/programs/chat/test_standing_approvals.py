@@ -234,6 +234,16 @@ def test_a_rule_against_a_program_applies_to_each_command_of_a_line(command, den
     assert rule.arguments({"command": command}) == denied
 
 
+@pytest.mark.parametrize("glob", ["sudo *", "./deploy.sh *", "deploy.sh *"])
+@pytest.mark.parametrize(
+    "line", ["ls && sudo ./deploy.sh x", "if /bin/sudo ./deploy.sh x; then ls"]
+)
+def test_a_rule_may_name_a_program_that_starts_others_or_a_folder(glob, line):
+    rule = for_each_command(Rule("deny", "bash", {"command": glob}))
+    assert rule.arguments({"command": line})
+    assert not rule.arguments({"command": "ls; cat deploy.sh x"})
+
+
 def test_a_rule_that_allows_still_applies_to_the_complete_line():
     rule = Rule("allow", "bash", {"command": "git status*"})
     assert for_each_command(rule) == rule
