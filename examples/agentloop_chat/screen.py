@@ -15,6 +15,7 @@ from pathlib import Path
 from select import select
 from textwrap import fill
 from time import monotonic
+from typing import TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import FuzzyWordCompleter
@@ -45,6 +46,8 @@ from .rendering import RenderedChat, last_lines
 from .sessions import is_cut_off, sessions_of
 from .standing_approvals import Always, always_for
 from .wrapped_rows import RowRenderer
+
+Option = TypeVar("Option")
 
 HISTORY = "~/.agentloop/history"  # next to the sessions
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
@@ -90,6 +93,22 @@ class Answer(str):
     """A text in the queue that the user has sent after the open question."""
 
 
+def pick_one(question: str, options: Sequence[tuple[Option, str]]) -> Option:
+    """Let the user pick an option: with the arrow keys, or in a dumb terminal by its number."""
+    if not is_dumb_terminal():
+        return choice(question, options=options)
+    numbered = {str(number): value for number, (value, _) in enumerate(options, 1)}
+    for number, (_, label) in enumerate(options, 1):
+        print(f"{number}. {label}")
+    answer = ""
+    while answer not in numbered:
+        try:
+            answer = input(f"{question} The number: ").strip()
+        except EOFError:  # Ctrl-D
+            raise KeyboardInterrupt from None
+    return numbered[answer]
+
+
 class Screen(RenderedChat):
     """An interactive chat.
 
@@ -98,7 +117,7 @@ class Screen(RenderedChat):
     asking: a future for the answer to an approval request.
     """
 
-    pick: Pick | None = staticmethod(choice)
+    pick: Pick | None = staticmethod(pick_one)
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

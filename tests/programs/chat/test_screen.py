@@ -874,6 +874,21 @@ def test_a_screen_reader_reads_the_mode_when_a_key_changes_it(chat):
     screen.expect("(Mode: plan.)")
 
 
+def test_a_screen_reader_reads_a_list_of_sessions_and_the_number_selects_one(chat):
+    screen = chat("one", "two", options=["--screen-reader"], wait=False)
+    screen.expect("\n>")
+    screen.enter("first", "one\n>")
+    screen.enter("/new", "-2: ")
+    screen.enter("second", "two\n>")
+    screen.enter("/exit")
+    assert screen.status() == 0
+    options = ["--screen-reader", "--resume"]
+    screen = chat(server=screen.server, options=options, wait=False)
+    assert re.search(r"^1\. \S+-2 .* second\n2\. \S+-1 .* first", screen.expect("number:"), re.M)
+    screen.enter("3", "number:", times=2)
+    screen.enter("2", "> first")
+
+
 def test_a_screen_reader_reads_plain_lines_in_order(chat):
     text = "# Title\n\nSome **bold** text.\n\n| a |\n|---|\n| b |"
     screen = chat(text, [LEDGER], "two", options=["--screen-reader"], wait=False, columns=60)
