@@ -120,9 +120,11 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     r"^(401|403|authentication|permission)|api[ _]key (not|expired|invalid)|"
     r"(incorrect|invalid) api[ _]key": AuthenticationFailed,
     r"^413|context[ _]length|maximum (prompt|model) length|exceed\w* [^.]{0,60}context|"
-    r"exceed_context|context_window_exceed|(prompt|input|request) is too long|"
-    r"reduce the length of|total length of all messages|"
-    r"input token count[^.]{0,80}exceeds": ContextWindowExceeded,
+    r"exceed_context|context[ _]window[ _]exceed|(prompt|input|request) is too long|"
+    r"reduce the length of|total length of all messages|range of input length|"
+    r"(prompt|input (length|token))[^.]{0,80} exceeds? (the |customer )?(model )?max|"
+    r"exceeded model token limit|too many tokens|tokens in request more than max|"
+    r"`inputs` (tokens|must have less)|n_keep\b.*\bn_ctx": ContextWindowExceeded,
     "content_filter|(content|bio|cyber)_policy|content management policy|"
     "usage policy": ContentRefused,
     f"^([34]|invalid|not_found)|{NO_ENDPOINT}": BadRequest,

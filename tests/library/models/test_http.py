@@ -235,6 +235,29 @@ def test_each_status_maps_to_an_error_class(status, text, kind):
         "The total length of all messages is too long",  # Perplexity
         "The prompt (9000 tokens) is longer than the model's context length of 8192",
         "The decoder prompt (length 10127) is longer than the maximum model length of 8192",
+        # Source: https://github.com/anomalyco/opencode/issues/11141 (LM Studio)
+        "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)",
+        # Source: https://github.com/anomalyco/opencode/pull/45834 (Qwen's own servers)
+        "InternalError.Algo.InvalidParameter: Range of input length should be [1, 98304]",
+        # Source: https://github.com/MoonshotAI/kimi-code/pull/207 (Kimi)
+        "Your request exceeded model token limit: 131072 (requested: 140000)",
+        # Sources: https://github.com/earendil-works/pi/issues/8991,
+        # https://github.com/NousResearch/hermes-agent/pull/61725 (Z.AI)
+        "Prompt exceeds max length",
+        "tokens in request more than max tokens allowed",
+        # Source: https://github.com/NVIDIA-NeMo/Switchyard/pull/426 (SGLang)
+        "Input length (700001 tokens) exceeds the maximum allowed length (536826 tokens).",
+        # Source: packages/ai/src/utils/overflow.ts of earendil-works/pi (MiniMax, Poolside)
+        "invalid params, context window exceeds limit",
+        "Input length 200000 exceeds the maximum allowed input length of 131072 tokens.",
+        # Source: https://github.com/BerriAI/litellm/pull/37862 (Bedrock)
+        "prompt tokens (400007) exceed model maximum (278528) for openai.gpt-5.5",
+        # Sources: https://github.com/web-infra-dev/midscene/issues/315,
+        # https://github.com/deepset-ai/haystack/issues/8188 (Hugging Face)
+        "`inputs` tokens + `max_new_tokens` must be <= 32768. Given: 82004 `inputs` tokens",
+        "`inputs` must have less than 4095 tokens. Given: 4701",
+        # Source: https://github.com/cohere-ai/sandbox-topically/issues/4 (Cohere)
+        "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048",
     ],
 )
 def test_a_context_overflow_is_recognized_in_every_wording(text):
