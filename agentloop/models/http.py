@@ -113,6 +113,10 @@ class Secret(str):
 
 ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the class
     "^2": BadResponse,
+    # with status 400, if what the model wrote as a call is none: Groq, Cerebras. Sources:
+    # https://github.com/agno-agi/agno/issues/4090,
+    # https://github.com/vybestack/llxprt-code/issues/221
+    "tool_use_failed|failed to generate tool": BadResponse,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,
     "^(409|503|529|overloaded|server_is_overloaded|slow_down)": Overloaded,

@@ -118,6 +118,20 @@ async def test_the_x_should_retry_header_is_respected(status, advice, requests):
         assert len(server.requests) == requests
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Failed to call a function.", "code": "tool_use_failed"},  # Groq
+        {"message": "Failed to generate tool_calls. Tool is not present in the tools list."},
+    ],
+)
+async def test_a_malformed_call_that_the_server_reports_as_an_error_is_tried_again(error):
+    body = {"error": error | {"type": "invalid_request_error"}}
+    async with serving(answer(body, 400), answer(OK)) as server:
+        assert (await ask(model(server, max_retries=1))).text == "hello"
+        assert len(server.requests) == 2
+
+
 async def test_an_exhausted_quota_is_not_retried():
     body = {"error": {"message": "no credit", "type": "insufficient_quota"}}
     async with serving(answer(body, 429)) as server:
