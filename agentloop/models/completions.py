@@ -77,6 +77,10 @@ OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemin
 # https://github.com/anomalyco/opencode/issues/1680,
 # https://github.com/NousResearch/hermes-agent/issues/20154
 MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
+# Cloudflare's models, behind its API or gateway, refuse null as the content of a reply. Sources:
+# https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
+# https://github.com/TencentCloud/TencentDB-Agent-Memory/issues/1313
+NEEDS_CONTENT = r"//api\.cloudflare\.com|workers-ai/"
 # the types of files that models read. Source:
 # https://developers.openai.com/api/docs/guides/file-inputs
 CHAT_READS = "image/(jpeg|png|gif|webp)|audio/.*|application/pdf"
@@ -250,7 +254,8 @@ def _own_fields(raw: JSON, server: str) -> JSON:
 
 
 def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> JSON:
-    written: JSON = {"role": "assistant", "content": message.content or None}
+    nothing = "" if re.search(NEEDS_CONTENT, server) else None
+    written: JSON = {"role": "assistant", "content": message.content or nothing}
     raw = as_dict(message.raw)
     is_own = raw.get("owner") == owner
     if is_own:  # required by DeepSeek's thinking models, even if empty

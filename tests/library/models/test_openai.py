@@ -184,6 +184,18 @@ def test_content_is_null_for_replies_with_only_calls_and_empty_replies_are_omitt
     assert contents == [("user", "hi"), ("assistant", None), ("tool", "")]
 
 
+@pytest.mark.parametrize(
+    ("address", "model"),
+    [
+        ("https://api.cloudflare.com/client/v4/accounts/a/ai/v1", "@cf/openai/gpt-oss-120b"),
+        ("https://gateway.ai.cloudflare.com/v1/a/g/compat", "workers-ai/@cf/zai-org/glm-4.7-flash"),
+    ],
+)
+def test_cloudflare_gets_an_empty_text_with_calls_because_it_refuses_null(address, model):
+    llm = ChatOpenAI(model, base_url=address, api_key="k")
+    assert sent_message(llm, CALLED)["content"] == ""
+
+
 STRICT = {"name": "answer", "strict": True, "schema": SCHEMA | {"additionalProperties": False}}
 LOOSE = {"type": "object", "additionalProperties": {"type": "string"}}
 
