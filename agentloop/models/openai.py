@@ -45,9 +45,15 @@ if TYPE_CHECKING:
     import httpx
 
 NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these
-# Mistral's own servers refuse `stream_options`, and report the usage without it. Source:
-# https://github.com/openai/openai-agents-python/issues/442
-NO_STREAM_OPTIONS = r"//([^/]*\.)?mistral\.ai"
+# Servers that refuse `stream_options`: Mistral's own, which report the usage without it, Azure's
+# for Mistral's models, and Databricks. Sources:
+# https://github.com/openai/openai-agents-python/issues/442,
+# https://github.com/BerriAI/litellm/issues/11696 (Azure),
+# https://github.com/continuedev/continue/issues/12936 (Databricks)
+NO_STREAM_OPTIONS = (
+    r"//([^/]*\.)?(mistral\.ai|databricks\.com|azuredatabricks\.net)|"
+    r"//[^/]*azure\.com\S* (?i:\S*(mis|minis|codes|devs)tral)"
+)
 GPT_CACHE_SOURCE = (
     "https://developers.openai.com/api/docs/guides/prompt-caching (sizes, price of a write), "
     "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
@@ -220,7 +226,7 @@ class ChatOpenAI(HTTPModel):
 
     def _chat_fields(self, messages: Encoded, answer: JSON | None, stream: bool) -> JSON:
         """The fields of a request that only Chat Completions has."""
-        asks_usage = stream and not re.search(NO_STREAM_OPTIONS, str(self.base_url))
+        asks_usage = stream and not re.search(NO_STREAM_OPTIONS, f"{self.base_url} {self.model}")
         return {
             "messages": messages,
             "max_completion_tokens": self.max_completion_tokens,

@@ -167,12 +167,18 @@ def test_groq_gets_no_thoughts_although_it_serves_kimi():
 
 
 @pytest.mark.parametrize(
-    ("address", "asks"),
-    [("https://api.mistral.ai/v1", False), ("https://openrouter.ai/api/v1", True)],
+    ("address", "model", "asks"),
+    [
+        ("https://api.mistral.ai/v1", "mistral-large-latest", False),
+        ("https://r.services.ai.azure.com/openai/v1", "Mistral-Large-3", False),
+        ("https://adb-1.2.azuredatabricks.net/serving-endpoints", "databricks-claude-5", False),
+        ("https://openrouter.ai/api/v1", "mistralai/mistral-large", True),
+        ("https://r.services.ai.azure.com/openai/v1", "gpt-5-mini", True),
+    ],
 )
-def test_a_stream_is_asked_for_its_usage_except_at_mistral_which_reports_it_anyway(address, asks):
+def test_a_stream_is_asked_for_its_usage_except_where_that_is_refused(address, model, asks):
     # "stream_options", "include_usage": "Extra inputs are not permitted"
-    llm = ChatOpenAI("mistral-large-latest", base_url=address, api_key="k")
+    llm = ChatOpenAI(model, base_url=address, api_key="k")
     body = json.loads(llm.request_body(HI, stream=True))
     assert body["stream"]
     assert ("stream_options" in body) is asks
