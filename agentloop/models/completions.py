@@ -422,6 +422,12 @@ class OpenAIChunks(Accumulator):
         self._choice: JSON = {"message": self._message}
         self.data = {"choices": [self._choice]}
         self._open: dict[Any, JSON] = {}  # the incomplete calls, by index
+        self._has_begun = False
+
+    def end(self) -> None:
+        # Some servers refuse a request with an empty stream, or with an error in words of their
+        # own. Source: https://github.com/NousResearch/hermes-agent/issues/65631
+        self.complete = self._has_begun
 
     def add(self, event: JSON) -> None:
         for name in ("usage", "search_results", "citations"):  # Perplexity repeats its sources
@@ -430,6 +436,7 @@ class OpenAIChunks(Accumulator):
         for choice in as_dicts(event, "choices"):
             if choice.get("index"):
                 continue  # with extra={"n": 2}: only the first choice is read
+            self._has_begun = True
             if choice.get("usage"):  # Kimi: https://github.com/earendil-works/pi/issues/2017
                 self.data.setdefault("usage", choice["usage"])
             self._add_delta(_flatten(as_dict(choice, "delta")))

@@ -590,7 +590,7 @@ class HTTPModel(Advised, ABC):
     ) -> None:
         for data in events:
             if data == b"[DONE]":
-                parts.complete = True
+                parts.end()
             else:
                 parts.add(self._parse(response, data))
 

@@ -644,6 +644,10 @@ class Accumulator(ABC):
     def add(self, event: JSON) -> None:
         """Take the next event, and emit its pieces."""
 
+    def end(self) -> None:
+        """Note that the stream is at its end."""
+        self.complete = True
+
     def reply(self) -> JSON:
         """The reply in the form that `HTTPModel.read` takes."""
         return self.data

@@ -577,6 +577,13 @@ async def test_a_usage_chunk_without_choices_is_accepted_at_any_position(positio
     assert (reply.text, reply.usage) == ("a", Usage(3, 4))
 
 
+@pytest.mark.parametrize("chunks", [[], [{"choices": None, "error_message": "too long"}]])
+async def test_a_stream_that_ends_without_a_reply_is_a_bad_response(chunks):
+    async with serving(stream(*chunks)) as server:
+        with pytest.raises(BadResponse, match="too long" if chunks else "DONE"):
+            await ask(OPENAI.model(server, max_retries=0), streaming=True)
+
+
 def piece(call_id, name, arguments, index=0):
     """Create a chunk with a fragment of a call; None values are omitted."""
     function = drop_none({"name": name, "arguments": arguments})
