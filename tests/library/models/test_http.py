@@ -217,6 +217,10 @@ async def test_the_query_of_the_base_url_is_preserved(url, expected):
     [
         (400, "content_filter", errors.ContentRefused),
         (400, "triggering Azure OpenAI's content management policy", errors.ContentRefused),
+        # Sources: https://help.aliyun.com/en/model-studio/error-code (Qwen's own servers),
+        # https://github.com/langchain4j/langchain4j/issues/1079 (Z.AI)
+        (400, '{"error":{"code":"data_inspection_failed"}}', errors.ContentRefused),
+        (400, '{"error":{"code":"1301","message":"..."}}', errors.ContentRefused),
         (400, "unknown parameter", BadRequest),
         (400, "INVALID_ARGUMENT API key not valid. Please", errors.AuthenticationFailed),
         (400, "API key expired. Please renew it.", errors.AuthenticationFailed),
