@@ -72,15 +72,19 @@ OPAQUE = (
     "extra_content",
 )
 OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemini behind LiteLLM
-# Mistral's models, wherever they run: call ids have nine letters or digits, and a reply must
-# come between results and a prompt. Sources:
-# https://github.com/anomalyco/opencode/issues/1680,
-# https://github.com/NousResearch/hermes-agent/issues/20154
+# Mistral's models, wherever they run: call ids have nine letters or digits. Source:
+# https://github.com/anomalyco/opencode/issues/1680
 MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
 # Cloudflare's models, behind its API or gateway, refuse null as the content of a reply. Sources:
 # https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
 # https://github.com/TencentCloud/TencentDB-Agent-Memory/issues/1313
 NEEDS_CONTENT = r"//api\.cloudflare\.com|workers-ai/"
+# Models and servers that want a reply before each message of the user except the first. Sources:
+# https://github.com/NousResearch/hermes-agent/issues/20154 (Mistral, after results),
+# https://github.com/NousResearch/hermes-agent/pull/74087 (Mistral behind llama.cpp),
+# https://github.com/google/adk-python/issues/1373 (Gemma 3 behind vLLM),
+# https://github.com/anomalyco/opencode/issues/9416 (Perplexity)
+ALTERNATING = MISTRAL + r"|gemma-?[1-3]|//[^/]*perplexity\.ai|perplexity/"
 # the types of files that models read. Source:
 # https://developers.openai.com/api/docs/guides/file-inputs
 CHAT_READS = "image/(jpeg|png|gif|webp)|audio/.*|application/pdf"
@@ -319,16 +323,17 @@ def write_openai_messages(
             written.append({"role": role, "content": _parts(message) or message.text})
         elif message.content or message.tool_calls:  # providers reject empty replies
             written.append(_write_openai_reply(message, owner, server))
-    if re.search(MISTRAL, server):
+    if re.search(ALTERNATING, server):
         written = _separate(written)
     return written
 
 
 def _separate(written: Sequence[JSON]) -> list[JSON]:
-    """Put a reply between results and a message of the user."""
+    """Put a reply before a message of the user that follows results, or another such message."""
     separated = list[JSON]()
     for message in written:
-        if separated and (separated[-1]["role"], message["role"]) == ("tool", "user"):
+        after = separated[-1]["role"] if separated else ""
+        if message["role"] == "user" and after in ("tool", "user"):
             separated.append(BETWEEN)
         separated.append(message)
     return separated

@@ -81,18 +81,36 @@ MISTRALS = [
 ]
 
 
-@pytest.mark.parametrize("llm", MISTRALS, ids=repr)
-def test_a_reply_comes_between_results_and_a_prompt_for_mistral(llm):
+ALTERNATING = [
+    *MISTRALS,
+    ChatOpenAI("gemma3:12b", base_url="http://x"),
+    ChatOpenAI("google/gemma-3n-e4b-it", base_url="http://x"),
+    ChatOpenAI("sonar-pro", base_url="https://api.perplexity.ai", api_key="k"),
+    ChatOpenAI("perplexity/sonar", base_url="https://openrouter.ai/api/v1", api_key="k"),
+]
+
+
+@pytest.mark.parametrize("llm", ALTERNATING, ids=repr)
+def test_a_reply_comes_before_each_prompt_for_models_whose_roles_must_alternate(llm):
     # "Unexpected role 'user' after role 'tool'", for example after an interrupted run
     # Source: https://github.com/NousResearch/hermes-agent/issues/20154
+    # "conversation roles must alternate user and assistant", for example after a summary
+    # Source: https://github.com/NousResearch/hermes-agent/pull/74087
     def roles(*messages):
         return [message["role"] for message in body_of(llm, messages, TOOLS)["messages"]]
 
     turn = ["user", "assistant", "tool"]
     assert roles(*HI, CALLED, RESULT) == turn
-    assert roles(*HI, CALLED, RESULT, *HI, *HI) == [*turn, "assistant", "user", "user"]
+    assert roles(*HI, *HI) == ["user", "assistant", "user"]
+    assert roles(*HI, CALLED, RESULT, *HI, *HI) == [*turn, *["assistant", "user"] * 2]
     attached = replace(RESULT, content=[PNG])
     assert roles(*HI, CALLED, attached) == [*turn, "assistant", "user"]
+    assert roles(*HI, CALLED, attached, *HI) == [*turn, *["assistant", "user"] * 2]
+
+
+def test_prompts_stay_next_to_each_other_for_other_models():
+    llm = ChatOpenAI("google/gemma-4-31b-it", base_url="http://x")
+    assert [message["role"] for message in body_of(llm, [*HI, *HI], ())["messages"]] == ["user"] * 2
 
 
 @pytest.mark.parametrize("has_prompt", [True, False])
