@@ -280,10 +280,15 @@ def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> J
 
 
 def _parts(message: Message) -> list[JSON]:
-    """The parts of a message; [] if it's plain text."""
-    if isinstance(message.content, str):
+    """The parts of a message; [] if all are text.
+
+    Some servers take only a string, and Mistral Small 3.2 sees no tools beside a list. Source:
+    https://github.com/lemonade-sdk/lemonade/issues/629
+    """
+    content = message.content
+    if isinstance(content, str) or all(isinstance(part, TextPart) for part in content):
         return []
-    return [*map(write_part, message.content)]
+    return [*map(write_part, content)]
 
 
 def _attachment(message: ToolMessage) -> list[JSON]:

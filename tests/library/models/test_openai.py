@@ -12,7 +12,16 @@ from agentloop.common.records import dump_record, load_record
 from agentloop.common.typed_answer import done_tool
 from agentloop.errors import BadResponse
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
-from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, Usage
+from agentloop.messages import (
+    AssistantMessage,
+    FilePart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from agentloop.models.completions import strict_schema, write_openai_messages
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import drop_none
@@ -106,6 +115,15 @@ def test_a_reply_comes_before_each_prompt_for_models_whose_roles_must_alternate(
     attached = replace(RESULT, content=[PNG])
     assert roles(*HI, CALLED, attached) == [*turn, "assistant", "user"]
     assert roles(*HI, CALLED, attached, *HI) == [*turn, *["assistant", "user"] * 2]
+
+
+def test_a_prompt_whose_parts_are_all_text_is_sent_as_a_string():
+    # Lemonade: "type must be string, but is array"
+    # Source: https://github.com/lemonade-sdk/lemonade/issues/629
+    llm = ChatOpenAI("m", base_url="http://x")
+    file = FilePart(data=b"a, b", media_type="text/csv", name="a.csv")
+    [message] = body_of(llm, [UserMessage([TextPart("Sum up."), file])], ())["messages"]
+    assert message["content"] == "Sum up.\na, b"
 
 
 def test_prompts_stay_next_to_each_other_for_other_models():
