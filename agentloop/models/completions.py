@@ -79,6 +79,9 @@ MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
 # https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
 # https://github.com/TencentCloud/TencentDB-Agent-Memory/issues/1313
 NEEDS_CONTENT = r"//api\.cloudflare\.com|workers-ai/"
+# Mistral's own API takes files only as `document_url`. Source:
+# https://github.com/nextcloud/integration_openai/pull/419
+MISTRAL_API = r"//[^/]*mistral\.ai"
 # Models and servers that want a reply before each message of the user except the first. Sources:
 # https://github.com/NousResearch/hermes-agent/issues/20154 (Mistral, after results),
 # https://github.com/NousResearch/hermes-agent/pull/74087 (Mistral behind llama.cpp),
@@ -279,7 +282,7 @@ def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> J
     return written
 
 
-def _parts(message: Message) -> list[JSON]:
+def _parts(message: Message, server: str) -> list[JSON]:
     """The parts of a message; [] if all are text.
 
     Some servers take only a string, and Mistral Small 3.2 sees no tools beside a list. Source:
@@ -288,12 +291,22 @@ def _parts(message: Message) -> list[JSON]:
     content = message.content
     if isinstance(content, str) or all(isinstance(part, TextPart) for part in content):
         return []
-    return [*map(write_part, content)]
+    parts = [*map(write_part, content)]
+    return [*map(_as_document, parts)] if re.search(MISTRAL_API, server) else parts
 
 
-def _attachment(message: ToolMessage) -> list[JSON]:
+def _as_document(part: JSON) -> JSON:
+    """Write a file for Mistral's API."""
+    file = as_dict(part, "file")
+    if "file_data" not in file:
+        return part
+    name, url = file["filename"], file["file_data"]
+    return {"type": "document_url", "document_url": url, "document_name": name}
+
+
+def _attachment(message: ToolMessage, server: str) -> list[JSON]:
     """The images and files of a result, after a text that names the tool."""
-    media = [part for part in _parts(message) if part["type"] != "text"]
+    media = [part for part in _parts(message, server) if part["type"] != "text"]
     if media:
         label = f"Attached to the result of {message.tool_name}:"
         media.insert(0, {"type": "text", "text": label})
@@ -317,7 +330,7 @@ def write_openai_messages(
             call_id = _write_id(message.tool_call_id, server)
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
             written.insert(len(written) - bool(attached), result)
-            media = _attachment(message)
+            media = _attachment(message, server)
             if media and not attached:
                 written.append({"role": "user", "content": attached})
             attached += media
@@ -325,7 +338,7 @@ def write_openai_messages(
         attached = []
         if not isinstance(message, AssistantMessage):
             role = "system" if isinstance(message, SystemMessage) else "user"
-            written.append({"role": role, "content": _parts(message) or message.text})
+            written.append({"role": role, "content": _parts(message, server) or message.text})
         elif message.content or message.tool_calls:  # providers reject empty replies
             written.append(_write_openai_reply(message, owner, server))
     if re.search(ALTERNATING, server):

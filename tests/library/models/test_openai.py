@@ -126,6 +126,23 @@ def test_a_prompt_whose_parts_are_all_text_is_sent_as_a_string():
     assert message["content"] == "Sum up.\na, b"
 
 
+def test_a_pdf_is_a_document_for_mistrals_own_api():
+    # 422: 'file' isn't known. Source: https://github.com/nextcloud/integration_openai/pull/419
+    file = FilePart(data=b"%PDF-1.4", media_type="application/pdf", name="a.pdf")
+    sent = {}
+    for llm in MISTRALS:
+        history = [UserMessage(["Sum up.", file]), CALLED, replace(RESULT, content=[file])]
+        messages = body_of(llm, history, TOOLS)["messages"]
+        sent[llm.model] = messages[0]["content"][1]
+        assert messages[-1]["content"][1] == sent[llm.model]  # the attachment of the result
+    address = "data:application/pdf;base64,JVBERi0xLjQ="
+    document = {"type": "document_url", "document_url": address, "document_name": "a.pdf"}
+    assert [*sent.values()] == [
+        document,
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": address}},
+    ]
+
+
 def test_prompts_stay_next_to_each_other_for_other_models():
     llm = ChatOpenAI("google/gemma-4-31b-it", base_url="http://x")
     assert [message["role"] for message in body_of(llm, [*HI, *HI], ())["messages"]] == ["user"] * 2
