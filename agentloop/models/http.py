@@ -128,7 +128,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     r"reduce the length of|total length of all messages|range of input length|"
     r"(prompt|input (length|token))[^.]{0,80} exceeds? (the |customer )?(model )?max|"
     r"exceeded model token limit|too many tokens|tokens in request more than max|"
-    r"`inputs` (tokens|must have less)|n_keep\b.*\bn_ctx": ContextWindowExceeded,
+    r"`inputs` (tokens|must have less)|n_keep\b.{0,80}\bn_ctx": ContextWindowExceeded,
     "content_filter|(content|bio|cyber)_policy|content management policy|"
     "usage policy|data_?inspection_?failed|"
     '"code": ?"1301"': ContentRefused,  # the last is Z.AI's, whose text may be Chinese
