@@ -57,9 +57,10 @@ OPENAI_STOP_REASONS = {
     "content_filter": "refused",
     "sensitive": "refused",  # Z.AI
     "guardrail_intervened": "refused",  # Bedrock
+    "model_context_window_exceeded": "context_overflow",  # Z.AI
 }
-# finish reasons of a reply that was broken off: OpenRouter, Z.AI, DeepSeek
-BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
+# finish reasons of a reply that was broken off: OpenRouter, vLLM and SGLang, Z.AI, DeepSeek
+BROKEN_OFF = ("error", "abort", "network_error", "insufficient_system_resource")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek, vLLM; OpenRouter; Mistral
 GROWING = {"content", "refusal", *THOUGHTS}  # texts that are streamed in pieces
 # Fields that are sent back only to their server. The last three have signatures of OpenRouter, of

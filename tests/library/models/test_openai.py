@@ -494,9 +494,12 @@ def test_usage_that_kimi_streams_with_the_last_choice_is_read():
     assert assemble(delta(CONTENT), last).usage == Usage(100, 50)
 
 
-@pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource"])
+FAILURES = ["error", "abort", "network_error", "insufficient_system_resource"]
+
+
+@pytest.mark.parametrize("word", FAILURES)
 def test_a_finish_reason_that_reports_a_failure_is_a_bad_response(word):
-    # OpenRouter, Z.AI, DeepSeek
+    # OpenRouter, vLLM, Z.AI, DeepSeek
     with pytest.raises(BadResponse, match=word):
         reply_to(CONTENT, word)
 

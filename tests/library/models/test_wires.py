@@ -611,6 +611,7 @@ FINISH_REASONS = {  # finish reasons of each provider, by stop reason
         "end": ["stop", "eos", "eos_token"],  # OpenAI, Together, TGI
         "length": ["length", "model_length"],  # OpenAI, Mistral
         "refused": ["content_filter", "sensitive", "guardrail_intervened"],  # OpenAI, Z.AI, Bedrock
+        "context_overflow": ["model_context_window_exceeded"],  # Z.AI
         None: [None, ""],  # '': packyapi, SGLang
     },
     "responses": {"length": ["max_output_tokens"], "refused": ["content_filter"]},
