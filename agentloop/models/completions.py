@@ -7,6 +7,7 @@ responses.py uses the functions for parts, schemas and usage as well.
 Source: https://platform.openai.com/docs/api-reference/chat
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ STRICT_KEYWORDS = re.compile(
     "minItems|maxItems"
 )
 FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
+MAX_NESTED = 10  # how deep types may be nested to be put in place of the references to them
+MAX_INLINED = 20_000  # characters of the schema then; a type may be in many places
 
 
 def _close_object(schema: JSON) -> JSON:
@@ -188,6 +191,36 @@ def _write_openai_subschema(schema: JSON) -> JSON:
     pattern = schema.get("pattern")  # or a parameter with this name
     if isinstance(pattern, str) and re.search(r"\(\?<?[=!]", pattern):
         del schema["pattern"]
+    return schema
+
+
+def inline_types(schema: JSON) -> JSON:
+    """Put types in place of the references to them, except if a type refers to itself.
+
+    Ollama leaves the references of parameters out, so the model doesn't see their types. vLLM takes
+    such arguments for texts. Sources: ToolProperty in
+    https://github.com/ollama/ollama/blob/main/api/types.go,
+    https://github.com/vllm-project/vllm/pull/50933
+    """
+
+    def visit(found: JSON) -> JSON:
+        pointer = found.get("$ref")
+        if not isinstance(pointer, str):  # or a parameter with this name
+            return found
+        target = as_dict(schema, *pointer.split("/")[1:])
+        beside = {name: value for name, value in found.items() if name != "$ref"}
+        return target | beside if target else found
+
+    if '"$ref"' not in json.dumps(schema):
+        return schema
+    whole = {name: value for name, value in schema.items() if name not in ("$defs", "definitions")}
+    for _ in range(MAX_NESTED):
+        whole = rewrite_schema(whole, "discriminator", visit)  # its references would lead nowhere
+        text = json.dumps(whole)
+        if '"$ref": "' not in text:
+            return whole
+        if len(text) > MAX_INLINED:
+            break
     return schema
 
 

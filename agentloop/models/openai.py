@@ -23,6 +23,7 @@ from ..messages import JSON, AssistantMessage, Message, SystemMessage, ToolChoic
 from ..tools import Tool
 from .completions import (
     OpenAIChunks,
+    inline_types,
     read_openai_reply,
     write_openai_messages,
     write_openai_schema,
@@ -173,7 +174,8 @@ class ChatOpenAI(HTTPModel):
         return {"type": "function"} | about
 
     def _declare(self, tool: Tool) -> JSON:
-        schema = write_openai_schema("parameters", tool.parameters, self.strict)
+        parameters = inline_types(tool.parameters) if self.api == "chat" else tool.parameters
+        schema = write_openai_schema("parameters", parameters, self.strict)
         about = declare(tool, "openai", schema)
         if self.api == "responses":
             about.setdefault("strict", False)  # strict is the default of the API

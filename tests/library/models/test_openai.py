@@ -301,8 +301,7 @@ async def test_openai_accepts_tuples_as_parameters_and_as_answers(wire):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=["chat", "responses"])
-async def test_nothing_is_beside_a_reference_to_the_type_of_a_described_parameter(wire, strict):
+async def test_nothing_is_beside_a_reference_to_the_type_of_a_described_parameter(strict):
     # OpenAI, strict: "$ref cannot have keywords {'description'}"
     # Source: https://github.com/defog-ai/defog/pull/244
     # Kimi: "conflicting keywords found after $ref expansion: description"
@@ -319,12 +318,64 @@ async def test_nothing_is_beside_a_reference_to_the_type_of_a_described_paramete
             unit: what you want
         """
 
-    body = await sent_body(wire, HI, [tool(weather)], strict=strict)
-    declared = body["tools"][0].get("function") or body["tools"][0]
+    body = await sent_body(RESPONSES, HI, [tool(weather)], strict=strict)
+    declared = body["tools"][0]
     assert declared.get("strict", False) is strict
     unit = declared["parameters"]["properties"]["unit"]
     assert unit == {"anyOf": [{"$ref": "#/$defs/Unit"}], "description": "what you want"}
     assert not re.search(r'"\$ref": "[^"]*",', json.dumps(declared))
+
+
+async def test_chat_completions_gets_the_types_of_parameters_in_their_place():
+    # Ollama leaves references out: ToolProperty in
+    # https://github.com/ollama/ollama/blob/main/api/types.go
+    class Unit(StrEnum):
+        CELSIUS = "celsius"
+
+    class Place(BaseModel):
+        city: str
+        unit: Unit = Unit.CELSIUS
+
+    def weather(unit: Unit, places: list[Place], home: Place | None = None) -> None:
+        """The weather.
+
+        Args:
+            unit: what you want
+        """
+
+    [declared] = (await sent_body(OPENAI, HI, [tool(weather)]))["tools"]
+    parameters = declared["function"]["parameters"]
+    assert "$" not in json.dumps(parameters)
+    unit = {"enum": ["celsius"], "title": "Unit", "type": "string"}
+    found = parameters["properties"]
+    assert found["unit"] == unit | {"description": "what you want"}
+    assert found["places"]["items"]["properties"]["unit"] == unit | {"default": "celsius"}
+    assert found["home"]["anyOf"] == [found["places"]["items"], {"type": "null"}]
+
+
+class Branch(BaseModel):
+    """A type that refers to itself."""
+
+    branches: list["Branch"] = []
+
+
+async def test_types_stay_references_if_one_refers_to_itself_or_they_are_too_large():
+    letters = {
+        "type": "object",
+        "properties": {"text": {"type": "string", "description": "x" * 99}},
+    }
+    types = {"T0": letters}
+    for number in range(20):
+        inner = {"$ref": f"#/$defs/T{number}"}
+        types[f"T{number + 1}"] = {"type": "object", "properties": {"a": inner, "b": inner}}
+    large = {"type": "object", "properties": {"it": {"$ref": "#/$defs/T20"}}, "$defs": types}
+
+    def grow(branch: Branch, size: int) -> None:
+        """Grow."""
+
+    for each in (tool(grow), Tool("large", "Large.", large)):
+        [declared] = (await sent_body(OPENAI, HI, [each]))["tools"]
+        assert declared["function"]["parameters"] == each.parameters
 
 
 @pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=["chat", "responses"])
