@@ -119,8 +119,8 @@ class Caller:
             while self.tasks:  # an approval request, for example, doesn't stop the other calls
                 await asyncio.wait(self.tasks)
             raise result
-        if result.is_error:
-            raise ToolError(result.text)
+        if result.is_error:  # the name, because the tool that called it may show this as its own
+            raise ToolError(f"{tool.name}: {result.text}")
         if result.is_json:
             with suppress(ValueError):  # for example a date, or truncated text
                 return from_json(result.text or "null")

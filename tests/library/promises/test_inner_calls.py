@@ -971,3 +971,13 @@ async def test_leaving_a_stream_at_a_nested_call_prevents_the_call():
     while agent.running:
         await asyncio.sleep(0.001)
     assert ran == ["order", "look price"]
+
+
+async def test_the_result_of_a_tool_names_the_nested_call_that_was_denied():
+    class Guarded(Approval, Agent):
+        approval_rules = (Rule("deny", "pay"), Rule("allow"))
+
+    agent, ran = agent_of(Guarded, call("order"), "Sorry.")
+    await agent.run("Order.")
+    assert ran[0] == "order"
+    assert results(agent)[-1].startswith("pay: Denied")
