@@ -217,10 +217,10 @@ def inline_types(schema: JSON) -> JSON:
     for _ in range(MAX_NESTED):
         whole = rewrite_schema(whole, "discriminator", visit)  # its references would lead nowhere
         text = json.dumps(whole)
-        if '"$ref": "' not in text:
-            return whole
         if len(text) > MAX_INLINED:
             break
+        if '"$ref": "' not in text:
+            return whole
     return schema
 
 

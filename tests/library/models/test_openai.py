@@ -369,11 +369,13 @@ async def test_types_stay_references_if_one_refers_to_itself_or_they_are_too_lar
         inner = {"$ref": f"#/$defs/T{number}"}
         types[f"T{number + 1}"] = {"type": "object", "properties": {"a": inner, "b": inner}}
     large = {"type": "object", "properties": {"it": {"$ref": "#/$defs/T20"}}, "$defs": types}
+    many = {f"p{number}": {"$ref": "#/$defs/T0"} for number in range(200)}
+    wide = {"type": "object", "properties": many, "$defs": {"T0": letters}}
 
     def grow(branch: Branch, size: int) -> None:
         """Grow."""
 
-    for each in (tool(grow), Tool("large", "Large.", large)):
+    for each in (tool(grow), Tool("large", "Large.", large), Tool("wide", "Wide.", wide)):
         [declared] = (await sent_body(OPENAI, HI, [each]))["tools"]
         assert declared["function"]["parameters"] == each.parameters
 
