@@ -127,7 +127,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     r"exceed_context|context[ _]window[ _]exceed|(prompt|input|request) is too long|"
     r"reduce the length of|total length of all messages|range of input length|"
     r"(prompt|input (length|token))[^.]{0,80} exceeds? (the |customer )?(model )?max|"
-    r"exceeded model token limit|too many tokens|tokens in request more than max|"
+    r"exceeded model token limit|too many tokens:|tokens in request more than max|"
     r"`inputs` (tokens|must have less)|n_keep\b.{0,80}\bn_ctx": ContextWindowExceeded,
     "content_filter|(content|bio|cyber)_policy|content management policy|"
     "usage policy|data_?inspection_?failed|"

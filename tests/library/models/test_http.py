@@ -282,6 +282,12 @@ def test_a_context_overflow_is_recognized_in_every_wording(text):
     assert error_class(400, text) is errors.ContextWindowExceeded
 
 
+def test_a_throttled_request_in_a_stream_is_not_taken_for_a_context_overflow():
+    # Source: https://github.com/RooCodeInc/Roo-Code/issues/5050 (Bedrock)
+    text = "Too many tokens, please wait before trying again."
+    assert error_class("ThrottlingException", text) is errors.ServerError
+
+
 @pytest.mark.parametrize(
     "body",
     [
