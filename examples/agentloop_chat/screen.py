@@ -187,6 +187,7 @@ class Screen(RenderedChat):
                 self.enter()
             except KeyboardInterrupt:
                 self.stop()
+                self.clear()  # the next prompt would not show it
 
     async def tick(self) -> None:
         """Redraw the live area whenever it has changed."""

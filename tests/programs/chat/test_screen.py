@@ -857,6 +857,19 @@ def test_ctrl_c_stops_an_answer_to_a_screen_reader_and_the_chat_goes_on(chat):
     hold.set()
 
 
+def test_ctrl_c_discards_what_was_typed_to_a_screen_reader_during_an_answer(chat):
+    hold = threading.Event()
+    screen = chat([hold, "never"], "two", options=["--screen-reader"], wait=False)
+    screen.expect("\n>")
+    screen.enter("first")
+    assert screen.server.arrived.acquire(timeout=SECONDS)
+    screen.press("draft", "C-c")
+    screen.expect("(Stopped: interrupted.)\n>")
+    screen.enter("second", "two\n>")
+    assert said(screen.server.requests[-1])[-1] == "second"
+    hold.set()
+
+
 def test_a_message_to_a_screen_reader_may_have_several_lines(chat):
     screen = chat("one", options=["--screen-reader"], wait=False)
     screen.expect("\n>")
