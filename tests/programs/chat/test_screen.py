@@ -42,7 +42,7 @@ def chat(tmp_path):
     """
     with ExitStack() as opened:
 
-        def start(*turns, options=(), server=None, wait=True, grace=0.1, long_run=10, **more):
+        def start(*turns, options=(), server=None, wait=True, grace=0.3, long_run=10, **more):
             server = server or opened.enter_context(HeldDouble(*turns))
             settings = tmp_path / "settings"
             settings.mkdir(exist_ok=True)
@@ -910,7 +910,7 @@ def test_a_screen_reader_reads_plain_lines_in_order(chat):
     assert "first\n\n# Title\n\nSome **bold** text.\n\n| a |\n" in shown
     shown = screen.enter("second", QUESTION)
     assert shown.count("second") == 1
-    assert "\a" in screen.raw.read_text()
+    wait_for(lambda: "\a" in screen.raw.read_text(), screen)
     assert "\nbash in" in shown
     assert "\necho ran >> ledger\n" in shown
     answer(screen, "yes", "two\n>")
