@@ -614,7 +614,8 @@ def completed(schema: JSON) -> JSON:
     https://github.com/MoonshotAI/kimi-code/issues/1610
     """
     required, properties = schema.get("required"), schema.get("properties")
-    if isinstance(required, list) and isinstance(properties, dict):  # not properties named so
+    # otherwise they're properties with these names
+    if isinstance(required, list) and isinstance(properties, dict):
         for name in cast(list[str], required):
             cast(JSON, properties).setdefault(name, {})
     if "array" in (schema.get("type") or ()):
