@@ -119,10 +119,6 @@ EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API require
 # prompt, tools and messages. Source:
 # https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
 BINDS_THINKING = r"(opus|sonnet|haiku|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
-# Models that always think, and refuse budgets and forced tools: those, except Haiku. Sources:
-# https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide,
-# https://platform.claude.com/docs/en/models/haiku-5-5/migration-guide
-ALWAYS_THINKS = r"(opus|sonnet|fable|mythos)-(5-[1-9]\b|[6-9]|\d\d)"
 
 
 # Models that can load a deferred tool when a result refers to it. Source:
@@ -632,7 +628,13 @@ class ChatAnthropic(HTTPModel):
 
     @property
     def _always_thinks(self) -> bool:
-        return bool(re.search(ALWAYS_THINKS, self.model))
+        """Whether the model refuses budgets, forced tools and to be kept from thinking.
+
+        Of the models that bind thinking, Haiku doesn't. Sources:
+        https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide,
+        https://platform.claude.com/docs/en/models/haiku-5-5/migration-guide
+        """
+        return bool(re.search(BINDS_THINKING, self.model)) and "haiku" not in self.model
 
     def _thinking(self, messages: Sequence[Message]) -> Mapping[str, Any] | None:
         """The setting for thinking; None if another provider began the turn."""
