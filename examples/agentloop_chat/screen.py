@@ -264,9 +264,8 @@ class Screen(RenderedChat):
     async def edit(self, call: ToolCall, owner: str) -> bool | Review:
         """Let the user change the arguments of a call: a command as it is, others as JSON."""
         arguments = call.parsed or {}
-        as_json = json.dumps(arguments, indent=2, ensure_ascii=False)
         is_command = call.name == "bash"
-        text = str(arguments["command"]) if is_command else exact(as_json)
+        text = str(arguments["command"]) if is_command else exact_json(arguments)
         while True:
             if not is_dumb_terminal():
                 self.buffer.text = text
@@ -599,6 +598,12 @@ class Screen(RenderedChat):
 
     do_quit = do_exit
     do_clear = RenderedChat.do_new
+
+
+def exact_json(value: object) -> str:
+    """Write JSON, and escape what `exact` escapes, but as JSON does."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(each if exact(each) == each else json.dumps(each)[1:-1] for each in text)
 
 
 def is_sentence(answer: str) -> bool:

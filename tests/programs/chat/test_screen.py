@@ -780,12 +780,12 @@ def test_e_edits_other_arguments_as_json_and_wrong_ones_do_not_run(chat, project
 
 
 def test_e_shows_other_arguments_as_the_question_does(chat, project):
-    screen = chat([("write", {"path": "a.txt", "content": "Grüße\u202e"})], "done")
+    screen = chat([("write", {"path": "a.txt", "content": "Grüße\u202e\x7f"})], "done")
     screen.enter("go", QUESTION)
-    answer(screen, "e", '"content": "Grüße\\u202e"\n}')
+    answer(screen, "e", '"content": "Grüße\\u202e\\u007f"\n}')
     screen.press("Enter")
     screen.expect("done")
-    assert (project / "a.txt").read_text() == "Grüße\u202e"
+    assert (project / "a.txt").read_text() == "Grüße\u202e\x7f"
 
 
 def test_r_gives_a_call_a_result_that_the_user_writes(chat, project, payments):
