@@ -74,27 +74,42 @@ OPAQUE = (
     "extra_content",
 )
 OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemini behind LiteLLM
-# Mistral's models, wherever they run: call ids have nine letters or digits. Source:
-# https://github.com/anomalyco/opencode/issues/1680
-MISTRAL = "(?i)(mis|minis|magis|codes|devs|mix)tral"
-# Cloudflare's models, behind its API or gateway, refuse null as the content of a reply. Sources:
-# https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
-# https://github.com/TencentCloud/TencentDB-Agent-Memory/issues/1313
-NEEDS_CONTENT = r"//api\.cloudflare\.com|workers-ai/"
-# Mistral's own API takes files only as `document_url`. Source:
-# https://github.com/nextcloud/integration_openai/pull/419
-MISTRAL_API = r"//[^/]*mistral\.ai"
-# Models and servers that want a reply before each message of the user except the first. Sources:
-# https://github.com/NousResearch/hermes-agent/issues/20154 (Mistral, after results),
-# https://github.com/NousResearch/hermes-agent/pull/74087 (Mistral behind llama.cpp),
-# https://github.com/google/adk-python/issues/1373 (Gemma 3 behind vLLM),
-# https://github.com/anomalyco/opencode/issues/9416 (Perplexity)
-ALTERNATING = MISTRAL + r"|gemma-?[1-3]|//[^/]*perplexity\.ai|perplexity/"
 # the types of files that models read. Source:
 # https://developers.openai.com/api/docs/guides/file-inputs
 CHAT_READS = "image/(jpeg|png|gif|webp)|audio/.*|application/pdf"
 BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
 
+# ---- who requires more than OpenAI: patterns for an address, a blank and a model
+
+# Mistral's models, wherever they run: call ids have nine letters or digits. Source:
+# https://github.com/anomalyco/opencode/issues/1680
+MISTRAL = "(?i:(mis|minis|magis|codes|devs|mix)tral)"
+# Mistral's own API takes files only as `document_url`. Source:
+# https://github.com/nextcloud/integration_openai/pull/419
+MISTRAL_API = r"//([^/]*\.)?mistral\.ai"
+# Mistral's own API reports the usage of a stream without `stream_options` and refuses the field, as
+# Azure does for Mistral's models, and Databricks. Sources:
+# https://github.com/openai/openai-agents-python/issues/442,
+# https://github.com/BerriAI/litellm/issues/11696 (Azure),
+# https://github.com/continuedev/continue/issues/12936 (Databricks)
+NO_STREAM_OPTIONS = (
+    rf"{MISTRAL_API}|//([^/]*\.)?(azure)?databricks\.(com|net)|"
+    rf"//[^/]*azure\.com\S* \S*{MISTRAL}"
+)
+# A reply comes before each message of the user except the first. Sources:
+# https://github.com/NousResearch/hermes-agent/issues/20154 (Mistral, after results),
+# https://github.com/NousResearch/hermes-agent/pull/74087 (Mistral behind llama.cpp),
+# https://github.com/google/adk-python/issues/1373 (Gemma 3 behind vLLM),
+# https://github.com/anomalyco/opencode/issues/9416 (Perplexity)
+ALTERNATING = rf"{MISTRAL}|(?i:gemma-?[1-3])|//[^/]*perplexity\.ai|perplexity/"
+# Cloudflare's models, behind its API or gateway, refuse null as the content of a reply. Sources:
+# https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
+# https://github.com/TencentCloud/TencentDB-Agent-Memory/issues/1313
+NEEDS_CONTENT = r"//api\.cloudflare\.com|workers-ai/"
+# OpenCode's gateway sends `reasoning`, and only takes `reasoning_content`. Sources:
+# https://github.com/can1357/oh-my-pi/issues/1157,
+# https://github.com/can1357/oh-my-pi/issues/1482
+ONLY_REASONING_CONTENT = r"//opencode\.ai"
 
 # ---- for both formats: parts, schemas, reasoning, usage
 
@@ -283,13 +298,8 @@ def _write_id(call_id: str, server: str) -> str:
 
 
 def _own_fields(raw: JSON, server: str) -> JSON:
-    """The opaque fields of a reply, for the server and the model that sent them.
-
-    OpenCode's gateway sends `reasoning` and refuses it: it only takes `reasoning_content`. Sources:
-    https://github.com/can1357/oh-my-pi/issues/1157,
-    https://github.com/can1357/oh-my-pi/issues/1482
-    """
-    if "//opencode.ai" in server:
+    """The opaque fields of a reply, for the server and the model that sent them."""
+    if re.search(ONLY_REASONING_CONTENT, server):
         return drop_none({"reasoning_content": first_text(raw, *THOUGHTS) or None})
     return {name: raw[name] for name in OPAQUE if name in raw}
 

@@ -22,6 +22,7 @@ from ..common.model_info import CacheRules
 from ..messages import JSON, AssistantMessage, Message, SystemMessage, ToolChoice
 from ..tools import Tool
 from .completions import (
+    NO_STREAM_OPTIONS,
     OpenAIChunks,
     inline_types,
     read_openai_reply,
@@ -46,15 +47,6 @@ if TYPE_CHECKING:
     import httpx
 
 NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these
-# Servers that refuse `stream_options`: Mistral's own, which report the usage without it, Azure's
-# for Mistral's models, and Databricks. Sources:
-# https://github.com/openai/openai-agents-python/issues/442,
-# https://github.com/BerriAI/litellm/issues/11696 (Azure),
-# https://github.com/continuedev/continue/issues/12936 (Databricks)
-NO_STREAM_OPTIONS = (
-    r"//([^/]*\.)?(mistral\.ai|databricks\.com|azuredatabricks\.net)|"
-    r"//[^/]*azure\.com\S* (?i:\S*(mis|minis|codes|devs)tral)"
-)
 GPT_CACHE_SOURCE = (
     "https://developers.openai.com/api/docs/guides/prompt-caching (sizes, price of a write), "
     "https://developers.openai.com/api/docs/pricing (price of a read), November 2026"
