@@ -87,12 +87,17 @@ def test_the_commands_are_run_by_ci_and_use_existing_extras():
     assert {"".join(extra) for extra in extras} <= PROJECT["optional-dependencies"].keys()
 
 
-def test_the_page_of_parts_lists_each_mixin_and_toolkit_with_its_import_path():
+SHARED = {f"agentloop.models.{name}" for name in ("completions", "http", "responses", "wire")}
+SHARED |= {"agentloop.models.openai_messages", "agentloop.toolkits.environment"}
+
+
+def test_the_page_of_parts_lists_each_part_with_its_import_path():
     names = re.findall(r"^\| \[`([\w.]+)`\]", PARTS, re.MULTILINE)
     modules = {resolve_name(f"agentloop.{name}").__module__ for name in names}
-    files = [f for name in ("mixins", "toolkits") for f in (PACKAGE / name).glob("[a-z]*.py")]
+    packages = ("mixins", "models", "toolkits")
+    files = [path for name in packages for path in (PACKAGE / name).glob("[a-z]*.py")]
     parts = {f"agentloop.{path.parent.name}.{path.stem}" for path in files}
-    assert modules == parts - {"agentloop.toolkits.environment"}  # shared by toolkits
+    assert modules == parts - SHARED
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
