@@ -6,7 +6,7 @@
     async def add(a: int, b: int) -> int:
         return a + b
 
-    llm = ScriptedModel(call("add", a=2, b=3), "2 + 3 is 5.")  # or ChatOpenAI("gpt-5-mini")
+    llm = ScriptedModel(call("add", a=2, b=3), "2 + 3 is 5.")  # or ChatOpenAI("gpt-5.4-mini")
     print(Agent(llm=llm, tools=[add]).run_sync("What is 2 + 3?"))
 
 This module exports the names that most programs need:

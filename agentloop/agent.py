@@ -55,7 +55,7 @@ class Agent(
 ):
     """An agent: a chat model that calls tools in a loop until it has an answer.
 
-        agent = Agent(llm=ChatOpenAI("gpt-5-mini"), tools=[search], system_prompt="Be brief.")
+        agent = Agent(llm=ChatOpenAI("gpt-5.4-mini"), tools=[search], system_prompt="Be brief.")
         result = await agent.run("...")              # in scripts: agent.run_sync("...")
         text = await agent.query("...")              # the answer; RunStopped if there's none
         city = (await agent.run_as(City, "...")).value

@@ -92,7 +92,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description="An agent that works in a folder.")
     options.add_argument("folder", nargs="?", type=Path, help="working folder of the agent")
     options.add_argument("task", nargs="?", default="Make the failing test pass.")
-    options.add_argument("--model", default="gpt-5-mini")
+    options.add_argument("--model", default="gpt-5.4-mini")
     arguments = options.parse_args()
     base_url = os.environ.get("OPENAI_BASE_URL")
     if arguments.folder or base_url or os.environ.get("OPENAI_API_KEY"):

@@ -499,7 +499,7 @@ async def main(prompt: str) -> None:
     if "ANTHROPIC_API_KEY" in os.environ:
         llm = ChatAnthropic(os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5"))
     elif {"OPENAI_API_KEY", "OPENAI_BASE_URL"} & os.environ.keys():
-        llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
+        llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5.4-mini"))
     agent = Assistant(
         llm=llm,
         tools=[delete],

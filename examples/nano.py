@@ -1,6 +1,6 @@
 """nano.py: an agent is a for-loop. The whole idea of agentloop in one file to read and copy.
 
-    python nano.py      runs a script, offline; with a prompt and OPENAI_API_KEY, asks gpt-5-mini
+    python nano.py      runs a script, offline; with a prompt and OPENAI_API_KEY, asks gpt-5.4-mini
     OPENAI_BASE_URL=http://localhost:11434/v1 OPENAI_MODEL=qwen3 python nano.py "What is 2 + 3?"
 
 `agent.log` is a list that only grows: messages as they're sent, and summaries. Keys that begin with
@@ -441,7 +441,7 @@ if __name__ == "__main__":
 
     llm: ChatModel = ScriptedModel(call("add", a=2, b=3), "2 + 3 is 5.")
     if task := " ".join(sys.argv[1:]):
-        llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
+        llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5.4-mini"))
     agent = Agent(llm=llm, tools=[add])
     agent.run_sync(task or "What is 2 + 3?")
     print(*agent.messages, sep="\n")

@@ -7,8 +7,8 @@ data, tool output and prose in most languages, it's 0.8 to 1.35 times the tokens
 Decisions about the log use the estimate, so that the messages of a request are the same on every
 machine. For exact counts:
 
-    load_encoding("gpt-5")              # once, before a run: may download the vocabulary
-    count_tokens(text, model="gpt-5")
+    load_encoding("gpt-5.4-mini")       # once, before a run: may download the vocabulary
+    count_tokens(text, model="gpt-5.4-mini")
 """
 
 import re
@@ -52,7 +52,7 @@ def load_encoding(model: str) -> bool:
     estimates.
     """
     if not model:
-        raise ValueError("load_encoding() needs a model's name, such as 'gpt-5'")
+        raise ValueError("load_encoding() needs a model's name, such as 'gpt-5.4-mini'")
     try:
         tiktoken = import_module("tiktoken")
     except ImportError:

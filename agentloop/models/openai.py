@@ -3,7 +3,7 @@
 Copy with: common/model_info.py, models/http.py, models/completions.py, models/responses.py and
 their imports.
 
-    llm = ChatOpenAI("gpt-5-mini", reasoning_effort="low")
+    llm = ChatOpenAI("gpt-5.4-mini", reasoning_effort="low")
     llm = ChatOpenAI("qwen3", base_url="http://localhost:11434/v1")
 
 completions.py has the format of Chat Completions, responses.py that of Responses, which is the

@@ -27,7 +27,7 @@ LocalModel: TypeAlias = tuple[str, str]  # URL and name
 Pick: TypeAlias = Callable[..., Any]  # asks the user to select one of the `options`
 
 DEFAULT_MODELS = {
-    "openai": "gpt-5-mini",
+    "openai": "gpt-5.4-mini",
     "anthropic": "claude-sonnet-5",
     "google": "gemini-flash-latest",
 }

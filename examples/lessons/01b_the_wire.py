@@ -58,7 +58,7 @@ def ask(messages):
     """Send the messages to a server, and return its reply, as `model` did."""
     url = os.environ.get("OPENAI_BASE_URL") or stand_in()
     key = os.environ.get("OPENAI_API_KEY") or "no-key"
-    name = os.environ.get("OPENAI_MODEL") or "gpt-5-mini"
+    name = os.environ.get("OPENAI_MODEL") or "gpt-5.4-mini"
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     body = json.dumps({"model": name, "messages": messages})
     print("> POST .../chat/completions\n> Content-Type: application/json")

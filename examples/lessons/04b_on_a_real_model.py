@@ -35,7 +35,7 @@ STOCK = {"name": "stock", "description": stock.__doc__, "parameters": ITEM}
 
 def model(messages):
     """Get the reply from a server, or from you at the keyboard."""
-    url, name = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_MODEL", "gpt-5-mini")
+    url, name = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_MODEL", "gpt-5.4-mini")
     if not url:
         return play(messages)
     body = {"model": name, "messages": messages, "tools": [{"type": "function", "function": STOCK}]}

@@ -22,8 +22,8 @@ from agentloop import Agent, AssistantMessage, ModelError, ScriptedModel, Usage,
 
 PANTRY = {"flour": 900, "eggs": 12}
 MODELS = {
-    "OPENAI_BASE_URL": ("ChatOpenAI", "gpt-5-mini"),
-    "OPENAI_API_KEY": ("ChatOpenAI", "gpt-5-mini"),
+    "OPENAI_BASE_URL": ("ChatOpenAI", "gpt-5.4-mini"),
+    "OPENAI_API_KEY": ("ChatOpenAI", "gpt-5.4-mini"),
     "ANTHROPIC_API_KEY": ("ChatAnthropic", "claude-sonnet-5"),
     "GEMINI_API_KEY": ("ChatGoogle", "gemini-flash-latest"),
     "GOOGLE_API_KEY": ("ChatGoogle", "gemini-flash-latest"),

@@ -3,7 +3,7 @@
 Use recordings to test whole runs: a replay costs nothing, always does the same, and fails at the
 first request that isn't the recorded one.
 
-    llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
+    llm = RecordingModel(ChatOpenAI("gpt-5.4-mini"), "run.jsonl")
     llm = ReplayModel("run.jsonl")
 """
 

@@ -4,7 +4,9 @@ Requires the vendors' packages: `pip install --group conformance`.
 """
 
 import copy
+import inspect
 import json
+import re
 import warnings
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +19,7 @@ from pydantic_core import SchemaValidator
 from agentloop import Agent
 from agentloop.messages import SystemMessage
 from agentloop.toolkits.search import ToolSearch
+from tests import ROOT
 from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import ANTHROPIC, CONVERSATIONS, RESPONSES, TOOLS, WIRES, hold
 
@@ -26,6 +29,7 @@ with warnings.catch_warnings():
     anthropic = pytest.importorskip("anthropic")
     genai = pytest.importorskip("google.genai")
     from anthropic import types as anthropic_types
+    from anthropic.resources.messages.messages import DEPRECATED_MODELS
     from anthropic.types import beta as anthropic_beta
     from anthropic.types import message_create_params as anthropic_params
     from google.genai import types as google_types
@@ -33,6 +37,7 @@ with warnings.catch_warnings():
     from openai.types import responses as responses_types
     from openai.types.chat import completion_create_params as openai_params
     from openai.types.responses import response_create_params as responses_params
+    from openai.types.shared import chat_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -74,6 +79,7 @@ ANTHROPIC_TYPES = {
     False: strict(anthropic_params.MessageCreateParamsNonStreaming),
     True: strict(anthropic_params.MessageCreateParamsStreaming),
 }
+SUFFIXES = (".md", ".py", ".txt", ".toml", ".ipynb")
 ANTHROPIC_EDITS = strict(anthropic_beta.BetaContextManagementConfigParam)
 GOOGLE_TYPES = {
     "contents": TypeAdapter(list[google_types.Content]),
@@ -348,3 +354,18 @@ async def test_the_client_of_the_vendor_reads_replies_of_our_double(reply, wire)
     text = reply.text or reply.refusal
     expected = Read(text, thinking, calls, with_calls if calls else reason, 10)
     assert found == [expected] * (1 if reply.finish and wire is RESPONSES else 2)
+
+
+# ---- models
+
+
+def test_no_program_or_page_names_a_model_that_a_vendor_shuts_down():
+    _, _, deprecated = inspect.getsource(chat_model).partition("Deprecated values")
+    ending = {*DEPRECATED_MODELS, *re.findall(r'"(gpt[^"]+|o\d[^"]*)"', deprecated)}
+    assert {"gpt-5-mini", "claude-sonnet-4-5"} <= ending
+    paths = [ROOT / "README.md"]
+    for folder in ("agentloop", "examples"):
+        paths += [path for path in (ROOT / folder).rglob("*.*") if path.suffix in SUFFIXES]
+    for path in paths:
+        text = re.sub("(?m)^READ_PRICES.*", "", path.read_text(encoding="utf-8"))
+        assert not ending & {*re.findall(r"""["']([\w.-]+)["']""", text)}, path

@@ -33,7 +33,7 @@ class Provider(BaseHTTPRequestHandler):
 
 def model(messages, url, key):
     """Send the messages to a server. Return the text of the answer, or of the HTTP error."""
-    body = json.dumps({"model": "gpt-5-mini", "messages": messages}).encode()
+    body = json.dumps({"model": "gpt-5.4-mini", "messages": messages}).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{url}/chat/completions", body, headers, method="POST")
     try:

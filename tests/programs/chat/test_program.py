@@ -330,7 +330,7 @@ def test_an_interrupted_answer_exits_with_status_130(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "given", "kind", "model", "host"),
     [
-        ("OPENAI_API_KEY ANTHROPIC_API_KEY", {}, "ChatOpenAI", "gpt-5-mini", "api.openai.com"),
+        ("OPENAI_API_KEY ANTHROPIC_API_KEY", {}, "ChatOpenAI", "gpt-5.4-mini", "api.openai.com"),
         ("ANTHROPIC_API_KEY", {}, "ChatAnthropic", "claude-sonnet-5", "api.anthropic.com"),
         ("GEMINI_API_KEY", {"model": "x"}, "ChatGoogle", "x", "generativelanguage.googleapis.com"),
         ("GOOGLE_API_KEY", {"provider": "openai", "base_url": "http://u:p@h:1/v1", "model": "x"},
