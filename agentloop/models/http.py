@@ -129,7 +129,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     r"(prompt|input (length|token))[^.]{0,80} exceeds? (the |customer )?(model )?max|"
     r"exceeded model token limit|too many tokens:|tokens in request more than max|"
     r"`inputs` (tokens|must have less)|n_keep\b.{0,80}\bn_ctx": ContextWindowExceeded,
-    "content_filter|(content|bio|cyber)_policy|content management policy|"
+    "content_filter|(content|bio|cyber|misalignment)_policy|content management policy|"
     "usage policy|data_?inspection_?failed|"
     '"code": ?"1301"': ContentRefused,  # the last is Z.AI's, whose text may be Chinese
     f"^([34]|invalid|not_found)|{NO_ENDPOINT}": BadRequest,

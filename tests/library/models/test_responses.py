@@ -363,6 +363,8 @@ def test_an_item_type_that_is_not_text_is_an_error():
         # https://github.com/openai/codex/pull/31439
         ("bio_policy", ContentRefused),
         ("cyber_policy", ContentRefused),
+        # https://github.com/openai/codex/issues/43728
+        ("misalignment_policy_violation", ContentRefused),
         (None, ServerError),
     ],
 )
