@@ -37,6 +37,8 @@ UNKNOWN = CacheRules(4_096, 0.1, 1.25)
         (ChatGoogle, "gemini-4-argon", CacheRules(4_096, 0.05, 1.0)),
         (ChatOpenAI, "gpt-5.6", CacheRules(1_024, 0.1, 1.25)),
         (ChatOpenAI, "gpt-6", CacheRules(1_024, 0.1, 1.25)),
+        (ChatOpenAI, "gpt-6.1-terra", CacheRules(1_024, 0.05, 1.25)),
+        (ChatOpenAI, "gpt-6.2-astra", CacheRules(1_024, 0.05, 1.25)),
         (ChatOpenAI, "gpt-5.4-mini", CacheRules(1_024, 0.1, 1.0)),
         (ChatOpenAI, "gpt-4.1", CacheRules(1_024, 0.25, 1.0)),
         (ChatOpenAI, "gpt-4o-mini", CacheRules(1_024, 0.5, 1.0)),
@@ -58,7 +60,7 @@ def test_cache_rules_name_their_source_and_its_date(kind, model):
 
 
 @pytest.mark.parametrize(
-    "model", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-2", "gpt-6-sol", "gpt-5.4"]
+    "model", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-2", "gpt-6.1-sol", "gpt-5.4"]
 )
 def test_the_price_of_a_read_agrees_with_the_price_list(model):
     pytest.importorskip("genai_prices")
