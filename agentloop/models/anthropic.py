@@ -11,7 +11,7 @@ Source: https://platform.claude.com/docs/en/api/messages
 import base64
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -166,19 +166,21 @@ def _write_result(message: ToolMessage, loadable: Container[str]) -> list[JSON]:
     return [result]
 
 
-def _is_sendable(block: JSON, is_cut_off: bool) -> bool:
+def _is_sendable(block: JSON, is_cut_off: bool, compacts: bool) -> bool:
     """Whether the API takes a block. It sends blank text, and thinking that was cut off before its
-    signature, but rejects both in requests.
+    signature, but rejects both in requests, and its own summaries where it doesn't compact.
 
     The thinking of Kimi, MiMo and DeepSeek may have no signature, but must be sent back. Source:
     https://github.com/anomalyco/opencode/pull/44713
     """
+    if block["type"] == "compaction":
+        return compacts
     if block["type"] == "thinking" and is_cut_off:
         return bool(block.get("signature"))
     return block["type"] != "text" or bool(first_text(block, "text").strip())
 
 
-def _write_assistant(message: AssistantMessage, address: str) -> list[JSON]:
+def _write_assistant(message: AssistantMessage, address: str, compacts: bool = True) -> list[JSON]:
     """The blocks that the server sent, or new ones if the message has changed."""
     owner = owner_id(address)
     calls: list[JSON] = [
@@ -193,7 +195,7 @@ def _write_assistant(message: AssistantMessage, address: str) -> list[JSON]:
     blocks = kept_blocks(message, "content", "anthropic", owner, "tool_use", calls, _anthropic_text)
     blocks = blocks or write_content(message.content, _write_part) + calls
     is_cut_off = message.stop_reason in ("length", "context_overflow")
-    blocks = [block for block in blocks if _is_sendable(block, is_cut_off)]
+    blocks = [block for block in blocks if _is_sendable(block, is_cut_off, compacts)]
     thoughts = needed_thoughts(message, address)
     if calls and thoughts and not any("thinking" in block["type"] for block in blocks):
         blocks.insert(0, {"type": "thinking", "thinking": thoughts, "signature": ""})
@@ -250,7 +252,10 @@ def _delay_instructions(messages: Sequence[Message]) -> list[Message]:
 
 
 def write_anthropic_messages(
-    messages: Sequence[Message], loadable: Container[str] = (), address: str = ""
+    messages: Sequence[Message],
+    loadable: Container[str] = (),
+    address: str = "",
+    compacts: bool = True,
 ) -> list[JSON]:
     """Write messages for the Messages API.
 
@@ -258,10 +263,13 @@ def write_anthropic_messages(
     sent back only to its server, because others reject its signature. Anthropic says that its own
     API, Bedrock and Google Cloud accept each other's, but people report that they don't:
     https://github.com/openclaw/openclaw/issues/110079
+
+    `compacts` says whether the API may compact. If not, it refuses its own summaries, and gets what
+    they replaced.
     """
     messages = readable(messages, "anthropic", CLAUDE_READS, CLAUDE_MAX_IMAGE)
     write_result = partial(_write_result, loadable=loadable)
-    write_reply = partial(_write_assistant, address=address)
+    write_reply = partial(_write_assistant, address=address, compacts=compacts)
     turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)
     answered = list[Any]()
     for _, written in turns:
@@ -286,7 +294,7 @@ def _has_thinking(message: Message) -> bool:
 
 
 def drop_unbound_thinking(
-    messages: Sequence[Message], prefix: str, loadable: Container[str] = (), address: str = ""
+    messages: Sequence[Message], prefix: str, write: Callable[[Sequence[Message]], list[JSON]]
 ) -> list[Message]:
     """Take out the thinking of replies that came after another prefix than now.
 
@@ -299,8 +307,7 @@ def drop_unbound_thinking(
         if isinstance(message, AssistantMessage) and _has_thinking(message):
             before = prefix
             if kept:
-                written = write_anthropic_messages(kept, loadable, address)
-                before = extend_prefix(prefix, map(encode, written))
+                before = extend_prefix(prefix, map(encode, write(kept)))
             if message.raw.get("prefix") != before:
                 blocks = as_dicts(message.raw, "content")
                 others = [block for block in blocks if "thinking" not in block["type"]]
@@ -587,7 +594,10 @@ class ChatAnthropic(HTTPModel):
         declared += self.provider_tools
         blocks = write_content(system, _write_part)
         binds = re.search(BINDS_THINKING, self.model)
-        bind = partial(drop_unbound_thinking, loadable=loadable, address=address)
+        compacts = "compact-" in self.headers().get("anthropic-beta", "")
+        write = partial(
+            write_anthropic_messages, loadable=loadable, address=address, compacts=compacts
+        )
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -595,11 +605,13 @@ class ChatAnthropic(HTTPModel):
             # the reply after an exchange may have results of the provider's own tools
             "messages": encode_exchanges(
                 messages,
-                extend_prefix(f"anthropic {in_place} {address}", map(str.encode, sorted(loadable))),
-                partial(write_anthropic_messages, loadable=loadable, address=address),
+                extend_prefix(
+                    f"anthropic {in_place} {compacts} {address}", map(str.encode, sorted(loadable))
+                ),
+                write,
                 closed_by_reply=True,
                 prefix=extend_prefix("", [encode([blocks, declared])]) if binds else "",
-                bind=bind if binds else None,
+                bind=partial(drop_unbound_thinking, write=write) if binds else None,
             ),
             "temperature": self.temperature,
             "thinking": self._thinking(messages),

@@ -69,8 +69,12 @@ class AnthropicDouble(OpenAIDouble):
             assert not body.keys() & {"temperature", "top_p", "top_k"}
         check(body, self.system, self.paused)
         betas = headers.get("anthropic-beta", "").split(",")
-        for edit in body.get("context_management", {"edits": []})["edits"]:
+        edits = body.get("context_management", {"edits": []})["edits"]
+        for edit in edits:
             check_edit(edit, betas)
+        if not any(edit["type"] == "compact_20260112" for edit in edits):
+            kinds = [block.get("type") for block in _in_order(body)]
+            assert "compaction" not in kinds, "`compaction` blocks require a `compact_20260112`"
         if body["model"] in BINDING:
             check_binding(body)
         self.cached.append(self._read_cache(body))

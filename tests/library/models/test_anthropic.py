@@ -249,7 +249,7 @@ DIRECT = use() | {"caller": {"type": "direct"}}
 )
 async def test_received_blocks_are_sent_back_unchanged(blocks, back):
     async with AnthropicDouble([Reply(blocks=blocks)] * 2 + ["done"]) as server:
-        llm = model(server, cache=False)
+        llm = model(server, cache=False, compact_threshold=50_000)
         whole = await ask(llm, tools=TOOLS)
         reply = await ask(llm, True, tools=TOOLS)
         assert reply == whole

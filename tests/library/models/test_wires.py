@@ -323,6 +323,19 @@ async def test_a_compaction_summary_of_anthropic_is_sent_back_unchanged(streamin
     assert second["messages"][1]["content"] == blocks
 
 
+async def test_a_conversation_goes_on_with_a_claude_that_does_not_compact():
+    summary = {"type": "compaction", "content": "in short"}
+    alone, beside = [summary], [summary, {"type": "text", "text": "so"}]
+    async with ANTHROPIC.double([Reply(blocks=beside), Reply(blocks=alone), "a", "b"]) as server:
+        agent = agent_of(ANTHROPIC.model(server, compact_threshold=100_000, cache=False), False)
+        assert await agent.query("hi") == "so"
+        assert await agent.query("and?") == "a"
+        agent.llm = ANTHROPIC.model(server, cache=False)
+        assert await agent.query("bye") == "b"
+    last = server.requests[-1]["messages"]
+    assert [block["text"] for turn in last for block in turn["content"]][:2] == ["hi", "so"]
+
+
 async def test_clear_tool_uses_of_anthropic_works_alone_and_precedes_compaction():
     both = {"clear_tool_uses": 30_000, "betas": ["compact-2026-01-12", "x"]}
     assert (await sent_body(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEAR_EDIT]}
