@@ -31,7 +31,7 @@ from glob import escape
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, PositiveFloat
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from ..common.decides import DECIDED
 from ..common.gate import FAILED, Gate, Judgment, Verdict
@@ -188,12 +188,20 @@ class Consent(Fold):
 
     def allows(self, tool: Tool, arguments: JSON) -> bool:
         """Whether calls with these arguments are always allowed."""
+        definition = definition_of(tool)
         for mark in self.always:
-            is_same_tool = mark.tool.items() <= asdict(tool).items()  # older marks lack options
+            is_same_tool = mark.tool.items() <= definition.items()  # older marks lack options
             rule = Rule("allow", arguments=mark.arguments)
             if is_same_tool and matches(rule, tool.name, arguments, {}):
                 return True
         return False
+
+
+def definition_of(tool: Tool) -> JSON:
+    """The fields of a tool, as a session holds them."""
+    text = to_json(asdict(tool), inf_nan_mode="strings", serialize_unknown=True)
+    definition: JSON = from_json(text)
+    return definition
 
 
 class Approval(Gate):
@@ -271,7 +279,7 @@ class Approval(Gate):
         below = tools_below(self) if tool not in by_name(own) else ()
         named = [each for each in below if each.name == tool]
         for each in named or [find_tool(tool, own)]:
-            definition = asdict(each)
+            definition = definition_of(each)
             del definition["deferred"]  # a summary changes it: see `ToolSearch`
             self.record(AlwaysAllow(definition, arguments))
 

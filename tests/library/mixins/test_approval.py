@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -339,6 +340,16 @@ class TestApproval(test_loop.TestLoop):
                 agent.tools[0].description += change
                 assert (await agent.run("And now?")).stop_reason == reason
                 assert ran == ([] if change else ["git status"])
+
+    async def test_allow_always_in_a_session_holds_for_a_tool_that_has_no_timeout(self, tmp_path):
+        for prompt in "one", "two":
+            agent, ran = acting(bash("make"), "ok", kind=SavedAsking, session_dir=tmp_path)
+            with agent:
+                agent.tools[0].timeout = math.inf
+                if prompt == "one":
+                    agent.allow_always("bash")
+                assert (await agent.run(prompt)).text == "ok"
+                assert ran == ["make"]
 
     async def test_allow_always_in_a_callback_approves_later_calls_of_the_turn(self):
         asked = []
