@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agentloop import Agent, ScriptedModel, Session
 from tests import ROOT
 from tests.programs.recipes.test_fleet import free_port
 
@@ -33,6 +34,9 @@ MARK = "-- end of command --"
 KILLED = re.compile(r"^bash: .* Killed .*\n", re.MULTILINE)  # bash's own report
 CURLRC = "silent\n"  # as in a terminal: no progress meter
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)  # DBOS fails
+
+
+class Running(Session, Agent): ...
 
 
 def run_commands(commands, folder):
@@ -86,6 +90,19 @@ def test_every_block_of_a_page_has_the_documented_output(page, tmp_path):
     outputs = run_commands(commands, tmp_path)
     for command, lines, output in zip(commands, expected, outputs, strict=True):
         assert matches(lines, output), f"$ {command}\n{output}"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="requires bash")
+def test_a_case_that_is_running_hides_no_other_case_from_the_reviewer(tmp_path):
+    text = (FOLDER / "approvals.md").read_text(encoding="utf-8")
+    for _, name, block in FENCE.findall(text):
+        if name:
+            (tmp_path / name).write_text(block, encoding="utf-8")
+    submit = ["python submit.py case-1 'Pay Anna 700'", "python submit.py case-2 'Pay Bert 800'"]
+    run_commands(submit, tmp_path)
+    with Running(llm=ScriptedModel(), session="case-1", session_dir=tmp_path / "cases"):
+        [output] = run_commands(["python review.py"], tmp_path)
+    assert output.startswith("case-2 ")
 
 
 def test_the_index_lists_every_page_and_links_have_existing_targets():
