@@ -166,15 +166,13 @@ def _write_result(message: ToolMessage, loadable: Container[str]) -> list[JSON]:
     return [result]
 
 
-def _is_sendable(block: JSON, is_cut_off: bool, compacts: bool) -> bool:
+def _is_sendable(block: JSON, is_cut_off: bool) -> bool:
     """Whether the API takes a block. It sends blank text, and thinking that was cut off before its
-    signature, but rejects both in requests, and its own summaries where it doesn't compact.
+    signature, but rejects both in requests.
 
     The thinking of Kimi, MiMo and DeepSeek may have no signature, but must be sent back. Source:
     https://github.com/anomalyco/opencode/pull/44713
     """
-    if block["type"] == "compaction":
-        return compacts
     if block["type"] == "thinking" and is_cut_off:
         return bool(block.get("signature"))
     return block["type"] != "text" or bool(first_text(block, "text").strip())
@@ -193,9 +191,11 @@ def _write_assistant(message: AssistantMessage, address: str, compacts: bool = T
         for call in message.tool_calls
     ]
     blocks = kept_blocks(message, "content", "anthropic", owner, "tool_use", calls, _anthropic_text)
+    if not compacts and any(block["type"] == "compaction" for block in blocks):
+        blocks = []  # the API refuses its summary, and the thinking after it
     blocks = blocks or write_content(message.content, _write_part) + calls
     is_cut_off = message.stop_reason in ("length", "context_overflow")
-    blocks = [block for block in blocks if _is_sendable(block, is_cut_off, compacts)]
+    blocks = [block for block in blocks if _is_sendable(block, is_cut_off)]
     thoughts = needed_thoughts(message, address)
     if calls and thoughts and not any("thinking" in block["type"] for block in blocks):
         blocks.insert(0, {"type": "thinking", "thinking": thoughts, "signature": ""})

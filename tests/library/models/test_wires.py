@@ -31,6 +31,7 @@ from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import wire_arguments
 from agentloop.tools import Tool, tool
 from tests import some
+from tests.doubles.anthropic_double import thought
 from tests.doubles.fault_server import (
     FaultServer,
     answer,
@@ -325,12 +326,13 @@ async def test_a_compaction_summary_of_anthropic_is_sent_back_unchanged(streamin
 
 async def test_a_conversation_goes_on_with_a_claude_that_does_not_compact():
     summary = {"type": "compaction", "content": "in short"}
-    alone, beside = [summary], [summary, {"type": "text", "text": "so"}]
+    alone, beside = [summary], [summary, thought("hm"), {"type": "text", "text": "so"}]
     async with ANTHROPIC.double([Reply(blocks=beside), Reply(blocks=alone), "a", "b"]) as server:
-        agent = agent_of(ANTHROPIC.model(server, compact_threshold=100_000, cache=False), False)
+        claude = ANTHROPIC.model(server, model="claude-opus-5-5", cache=False)
+        agent = agent_of(replace(claude, compact_threshold=100_000), False)
         assert await agent.query("hi") == "so"
         assert await agent.query("and?") == "a"
-        agent.llm = ANTHROPIC.model(server, cache=False)
+        agent.llm = claude
         assert await agent.query("bye") == "b"
     last = server.requests[-1]["messages"]
     assert [block["text"] for turn in last for block in turn["content"]][:2] == ["hi", "so"]
