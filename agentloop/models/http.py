@@ -68,8 +68,10 @@ KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
 MAX_IDLE = 1000  # idle connections to a server
 MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are being made at the same time
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
-# OpenAI and Anthropic send status 429 for these, too, although waiting doesn't help
-QUOTA_ERRORS = "insufficient_quota|spend_limit"
+# OpenAI, Anthropic and Google send status 429 for these, too, although waiting doesn't help. The
+# last is Google's quota of a day, with a delay of seconds. Source:
+# https://github.com/voideditor/void/issues/557
+QUOTA_ERRORS = "insufficient_quota|spend_limit|PerDay"
 # LM Studio, with status 200: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/618
 NO_ENDPOINT = "unexpected endpoint or method"
 OWNERS = {  # the class for a model name, an API key or an environment variable, by its beginning
@@ -522,7 +524,7 @@ class HTTPModel(Advised, ABC):
         shown = self._hide(" ".join(text.split()))[:500]
         # the clients of OpenAI and Anthropic obey this header
         should_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
-        if re.search(QUOTA_ERRORS, shown) or _is_page(response):
+        if re.search(QUOTA_ERRORS, text[:20_000]) or _is_page(response):
             should_retry = False
         return error_class(error_code or response.status_code, text)(
             f"{self!r}: {response.status_code}: {shown}{self._advise(response, text)}",

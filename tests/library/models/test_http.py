@@ -132,9 +132,20 @@ async def test_a_malformed_call_that_the_server_reports_as_an_error_is_tried_aga
         assert len(server.requests) == 2
 
 
-async def test_an_exhausted_quota_is_not_retried():
-    body = {"error": {"message": "no credit", "type": "insufficient_quota"}}
-    async with serving(answer(body, 429)) as server:
+# the second from https://github.com/voideditor/void/issues/557
+VIOLATION = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "quotaValue": "25"}
+FAILURES = [{"violations": [VIOLATION]}, {"retryDelay": "5s"}]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "no credit", "type": "insufficient_quota"},
+        {"code": 429, "message": "You exceeded your quota. " * 30, "details": FAILURES},
+    ],
+)
+async def test_an_exhausted_quota_is_not_retried(error):
+    async with serving(answer({"error": error}, 429)) as server:
         with pytest.raises(errors.RateLimited):
             await ask(model(server))
         assert len(server.requests) == 1
