@@ -323,7 +323,6 @@ class Approval(Gate):
                 state = self.conversation.state_of(call)
                 if run.stopping or not undecided(state):
                     raise
-                self.record(Deferred(call.id))
         state = self.conversation.state_of(call)
         if state.result:
             text = f"{OUTCOME} {call.name}({asked(state).arguments}): "
