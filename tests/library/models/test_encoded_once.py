@@ -96,11 +96,11 @@ def test_the_encoding_work_per_request_is_constant(wire, monkeypatch):
     encode = wires.to_json
     monkeypatch.setattr(wires, "to_json", to_json)
     llm = wire.model("http://x")
-    messages = [SystemMessage("s"), *HI]
+    messages = [UserMessage("a long prompt " * 2000)]
     for number in range(1000, 1200):
         messages += turn(number, size=50)
         sizes.append(0)
-        whole = encode_request(llm, messages)
+        whole = encode_request(llm, [SystemMessage("s"), *messages])  # a new one, as agents send it
     assert sizes[-1] == sizes[10] < len(whole) / 10
 
 
