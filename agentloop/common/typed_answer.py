@@ -6,7 +6,7 @@ Copy with: the core.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic_core import from_json, to_json
@@ -75,7 +75,7 @@ class TypedAnswer:
         raise problems[0]
 
 
-@cache
+@lru_cache(256)  # a server may make a type for each request
 def done_tool(output_type: Any) -> Tool:
     def done(result: object) -> None:
         raise TaskComplete(as_text(result), result)

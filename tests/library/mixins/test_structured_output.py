@@ -1,7 +1,9 @@
 """StructuredOutput: the answer is a value of a type."""
 
 import asyncio
-from dataclasses import dataclass
+import gc
+import weakref
+from dataclasses import dataclass, make_dataclass
 from datetime import date
 from typing import Literal
 
@@ -248,3 +250,14 @@ async def test_run_as_right_after_a_cancelled_run_waits_for_the_end_of_the_run()
     task.cancel()
     agent.llm = ScriptedModel(call("done", name="Bern"))
     assert (await agent.run_as(City, "y")).value == City(name="Bern")
+
+
+def test_a_server_may_make_an_output_type_for_each_request():
+    kind = make_dataclass("Order", [("amount", int)])
+    is_alive = weakref.ref(kind)
+    Agent(llm=ScriptedModel(), output_type=kind)
+    del kind
+    for number in range(300):
+        Agent(llm=ScriptedModel(), output_type=Literal[f"city {number}"])
+    gc.collect()
+    assert not is_alive()
