@@ -20,7 +20,7 @@ copy defaults from base to base, and a composed class would lose some of them.
 from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import lru_cache, partial
 from inspect import Parameter, Signature, get_annotations
 from typing import (
     TYPE_CHECKING,
@@ -144,7 +144,7 @@ def copy_settings(
     return twin
 
 
-@cache
+@lru_cache(256)  # a program may make a class for each request
 def _model(cls: type) -> type[BaseModel]:
     fields = dict[str, Any]()
     for name, kind in _annotations(cls).items():
@@ -158,7 +158,7 @@ def _model(cls: type) -> type[BaseModel]:
     return create_model(cls.__name__, __config__=config, **fields)
 
 
-@cache
+@lru_cache(256)
 def _annotations(cls: type) -> dict[str, Any]:
     hints = get_type_hints(cls, include_extras=True)
     return {name: kind for name, kind in hints.items() if get_origin(kind) is not ClassVar}

@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Annotated, cast
 from weakref import WeakValueDictionary
 
@@ -217,7 +217,7 @@ def gates_of(agent: Loop) -> list[Gate]:
     return [*gates, agent] if isinstance(agent, Gate) else gates
 
 
-@cache
+@lru_cache(256)  # a program may make a class for each request
 def sub_agent_class(cls: type, *, is_judged: bool) -> type[SubAgent]:
     """Make a subclass that has `SubAgent` right before `Loop`, where all requests pass."""
     below = JudgedSubAgent if is_judged else SubAgent

@@ -1,13 +1,16 @@
 """copy, deepcopy and pickle of agents: independent copies, or an error that says what to do."""
 
 import copy
+import gc
 import pickle
+import weakref
 
 import pytest
 
 from agentloop import Agent, ScriptedModel, Session, tool
 from agentloop.common.store import read_log
 from agentloop.models.scripted import call
+from agentloop.settings import Settings
 
 
 class Saved(Session, Agent): ...
@@ -48,3 +51,16 @@ async def test_a_call_that_the_original_runs_is_closed_in_a_copy(copied):
 def test_the_error_for_a_pickle_names_what_to_use():
     with pytest.raises(TypeError, match=r"Session.*fork\(\)"):
         pickle.dumps(Agent(llm=ScriptedModel()))
+
+
+def test_a_class_of_agents_is_freed_although_its_settings_were_checked():
+    def make_class():
+        class Clerk(Settings):
+            customer: str
+
+        Clerk(customer="ada")
+        return weakref.ref(Clerk)
+
+    classes = [make_class() for _ in range(300)]
+    gc.collect()
+    assert not classes[0]()
