@@ -56,6 +56,7 @@ NO = ("n", "no")
 EDIT = ("e", "edit")
 RESPOND = ("r", "respond")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
+PLANNING = "The user wants a plan before any change, so you may only read."
 ROOM = 10  # columns after a label, to type the answer
 LONG_RUN = 10.0  # seconds of a run whose end rings
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
@@ -232,6 +233,8 @@ class Screen(RenderedChat):
             always = None
             if not owner:
                 call, tool = self.as_executed(call), self.agent.tool(call)
+                if self.mode == "plan" and not tool.read_only:  # a rule asks
+                    return PLANNING
                 for approval in self.standing:
                     if approval.covers(call, tool, self.shell.cwd, self.root):
                         return True

@@ -1133,7 +1133,8 @@ def test_accept_edits_mode_approves_edits_but_not_commands(chat, project):
 def test_in_plan_mode_no_rule_or_standing_approval_permits_a_change(chat, project, tmp_path):
     own = tmp_path / "home" / ".config" / "agentloop"
     own.mkdir(parents=True)
-    (own / "config.toml").write_text('rules = [["allow", "write"]]')
+    rules = '[["allow", "write"], ["ask", "bash", {command = "echo *"}]]'
+    (own / "config.toml").write_text(f"rules = {rules}")
     read = ("read", {"path": "new.txt"})
     screen = chat([WRITE, LEDGER], "one", [WRITE, LEDGER, read], "two", [LEDGER], "three")
     screen.enter("first", "always (this command)")
