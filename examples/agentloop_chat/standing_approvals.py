@@ -72,13 +72,15 @@ ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
 OUTSIDE = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$))|/\.\.(/|$)")
 FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
 
-# What separates the commands of a line, and what may precede a program: keywords and variables,
-# programs that start others, the folder
+# What separates the commands of a line, and what may precede a program: keywords and variables, a
+# program that starts another one, the folder
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
 KEYWORDS = re.compile(r"((!|if|elif|while|until|do|then|else|\w+=\S*) )*")
-STARTERS = re.compile(
-    r"((\S*/)?(sudo|env|command|exec|nohup|time|timeout|nice|xargs)( (-|\d)\S*)* |\w+=\S* )*"
+STARTER = re.compile(
+    r"^((\S*/)?(sudo|env|command|exec|eval|nohup|time|timeout|nice|xargs|(ba|z)?sh|"
+    r"(?>(find .*? )?-exec(dir)?))( -[ugI] \S+| (-|\d)\S*)*+ |\w+=\S* )"
 )
+MAX_STARTERS = 8  # before a program
 FOLDER = re.compile(r"(\S*/)?")
 
 
@@ -204,7 +206,15 @@ def commands_in(line: str) -> Iterator[str]:
     yield line
     for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", line)):
         command = KEYWORDS.sub("", " ".join(part.split()), 1)
-        started = STARTERS.sub("", command, 1)
-        for each in (command, started, FOLDER.sub("", command, 1), FOLDER.sub("", started, 1)):
-            yield each
-            yield f"{each} "
+        yield from spellings(command)
+        for _ in range(MAX_STARTERS):
+            if starter := STARTER.match(command):
+                command = command[starter.end() :]
+                yield from spellings(command)
+
+
+def spellings(command: str) -> Iterator[str]:
+    """Yield a command with and without the folder of its program."""
+    for each in (command, FOLDER.sub("", command, 1)):
+        yield each
+        yield f"{each} "

@@ -226,6 +226,8 @@ def test_all_edits_and_all_calls_of_another_tool_may_be_approved():
             (command, True)
             for command in ("timeout 9 rm x", "sudo -n rm x", "xargs -0 rm", "rm\tx")
         ),
+        *((command, True) for command in ("bash -c 'rm x'", "find x -exec rm {} +", "eval rm x")),
+        *((command, True) for command in ("sudo -u me rm x", "xargs -I % rm %")),
         *((command, False) for command in ("ls rm", "farm x", "git rm x", "echo 'a' x", "rmdir x")),
     ],
 )
@@ -236,7 +238,12 @@ def test_a_rule_against_a_program_applies_to_each_command_of_a_line(command, den
 
 @pytest.mark.parametrize("glob", ["sudo *", "./deploy.sh *", "deploy.sh *"])
 @pytest.mark.parametrize(
-    "line", ["ls && sudo ./deploy.sh x", "if /bin/sudo ./deploy.sh x; then ls"]
+    "line",
+    [
+        "ls && sudo ./deploy.sh x",
+        "if /bin/sudo ./deploy.sh x; then ls",
+        "nohup timeout -k 5 9 sudo ./deploy.sh x",
+    ],
 )
 def test_a_rule_may_name_a_program_that_starts_others_or_a_folder(glob, line):
     rule = for_each_command(Rule("deny", "bash", {"command": glob}))
