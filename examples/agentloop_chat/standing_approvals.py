@@ -75,6 +75,7 @@ FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional option
 # What separates the commands of a line, and what may precede a program: keywords and variables, a
 # program that starts another one, the folder
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
+QUOTED_VARIABLE = re.compile(r"""\b\w+=("[^"]*"|'[^']*')\s""")
 KEYWORDS = re.compile(r"((!|if|elif|while|until|do|then|else|\w+=\S*) )*")
 STARTER = re.compile(
     r"^((\S*/)?(sudo|env|command|exec|eval|nohup|time|timeout|nice|xargs|(ba|z)?sh|"
@@ -204,13 +205,14 @@ def commands_in(line: str) -> Iterator[str]:
     Of `sudo /bin/rm x`, it yields `sudo /bin/rm x`, `/bin/rm x` and `rm x`.
     """
     yield line
-    for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", line)):
-        command = KEYWORDS.sub("", " ".join(part.split()), 1)
-        yield from spellings(command)
-        for _ in range(MAX_STARTERS):
-            if starter := STARTER.match(command):
-                command = command[starter.end() :]
-                yield from spellings(command)
+    for text in {line, QUOTED_VARIABLE.sub("", line)}:
+        for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", text)):
+            command = KEYWORDS.sub("", " ".join(part.split()), 1)
+            yield from spellings(command)
+            for _ in range(MAX_STARTERS):
+                if starter := STARTER.match(command):
+                    command = command[starter.end() :]
+                    yield from spellings(command)
 
 
 def spellings(command: str) -> Iterator[str]:

@@ -219,7 +219,10 @@ def test_all_edits_and_all_calls_of_another_tool_may_be_approved():
     [
         *((command, True) for command in ("rm x", " rm x", "rm", "ls; rm x", "/bin/rm x")),
         *((command, True) for command in ("ls && sudo rm x", "(rm x)", "x=$(rm x)", "ls\nrm x")),
-        *((command, True) for command in ("A=1 rm x", "'rm' x", "\\rm x", "find | xargs rm")),
+        *(
+            (command, True)
+            for command in ("A=1 rm x", "A='1 2' rm x", "'rm' x", "\\rm x", "find | xargs rm")
+        ),
         *((command, True) for command in ("if rm x; then ls; fi", "! rm x", "while rm x; do ls")),
         *((command, True) for command in ("for f in x; do rm x; done", "if ls; then rm x; fi")),
         *(
