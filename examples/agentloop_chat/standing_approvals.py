@@ -73,7 +73,7 @@ OUTSIDE = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$))|/\.\.(/|$)")
 FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
 
 # What separates the commands of a line, and what may precede a program: keywords and variables, a
-# program that starts another one, the folder
+# program that starts another one, the folder. git has options before its subcommand.
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
 QUOTED_VARIABLE = re.compile(r"""\b\w+=("[^"]*"|'[^']*')\s""")
 KEYWORDS = re.compile(r"((!|if|elif|while|until|do|then|else|\w+=\S*) )*")
@@ -82,6 +82,7 @@ STARTER = re.compile(
     r"(?>(find .*? )?-exec(dir)?))( -[ugI] \S+| (-|\d)\S*)*+ |\w+=\S* )"
 )
 MAX_STARTERS = 8  # before a program
+GIT = re.compile(r"^git( -[cC] \S+| -\S+)*+ ")
 FOLDER = re.compile(r"(\S*/)?")
 
 
@@ -216,7 +217,8 @@ def commands_in(line: str) -> Iterator[str]:
 
 
 def spellings(command: str) -> Iterator[str]:
-    """Yield a command with and without the folder of its program."""
+    """Yield a command with and without the folder of its program, and the options of git."""
     for each in (command, FOLDER.sub("", command, 1)):
-        yield each
-        yield f"{each} "
+        for shorter in (each, GIT.sub("git ", each)):
+            yield shorter
+            yield f"{shorter} "
