@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from difflib import unified_diff
-from itertools import cycle
+from itertools import cycle, takewhile
 from pathlib import Path
 from pydoc import pager
 from typing import ClassVar
@@ -37,6 +37,7 @@ BOX_WIDTH = 4  # columns of the borders of a box
 GUTTER = " " * 7  # the line number and the sign before the text of a changed line
 COLOURS = {"-": "red", "+": "green", " ": "dim"}  # by sign
 BLOCK_START = re.compile(r"(?<=\n\n)\S")  # of Markdown
+MOST_CHANGED = 4_000  # maximum number of lines from the first to the last change of a diff
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
 
@@ -158,8 +159,9 @@ class RenderedChat(Chat):
         """Show a call with its result, or with the changes of its file."""
         line, file, before = self.calls.pop(result.tool_call_id, (result.tool, None, ""))
         self.terminal.line(f"* {line}", RED if result.is_error else CYAN)
-        if file and not result.is_error:
-            self.console.print(self.fold_lines(self.diff(before, text_of(file)), line))
+        diff = self.diff(before, text_of(file)) if file and not result.is_error else None
+        if diff:
+            self.console.print(self.fold_lines(diff, line))
         else:
             self.fold(result.result, line)
 
@@ -267,11 +269,13 @@ class RenderedChat(Chat):
             run_in_terminal(lambda: pager(safe(text)), in_executor=True)
 
     def diff(self, before: str, after: str) -> Text:
-        """The differences of two texts, with the line numbers of the second one."""
+        """The differences of two texts, with the line numbers of the second one.
+
+        It's empty if they're too long.
+        """
         width = self.console.width - BOX_WIDTH - len(GUTTER)
         number, diff = 0, Text()
-        lines = unified_diff(lines_of(before), lines_of(after), n=2, lineterm="")
-        for line in [*lines][2:]:
+        for line in changed_lines(lines_of(before), lines_of(after)):
             if start := re.match(r"@@ .*\+(\d+)", line):
                 number = int(start[1])
                 continue
@@ -296,7 +300,8 @@ class RenderedChat(Chat):
                 if edit["old_text"] not in after:  # an earlier call of the turn will write it
                     return arguments
                 after = after.replace(edit["old_text"], edit["new_text"])
-        return self.diff(before, after) or arguments  # no difference if only line ends change
+        # no difference if only line ends change, or too many lines
+        return self.diff(before, after) or arguments
 
     def draw_question(self, call: ToolCall, owner: str) -> None:
         """Show a call that needs approval. If it's a sub-agent's, `owner` is its name."""
@@ -345,6 +350,20 @@ def text_of(file: Path) -> str:
 def lines_of(text: str) -> list[str]:
     """Split a text into lines as an editor does. `splitlines` would also split at U+0085 and others."""
     return re.split("\r?\n", text.removesuffix("\n")) if text else []
+
+
+def changed_lines(before: list[str], after: list[str]) -> list[str]:
+    """The lines of a diff. There are none if many lines changed: difflib would take minutes."""
+    start, end = equal_lines(before, after), equal_lines(before[::-1], after[::-1])
+    if max(len(before), len(after)) - start - end > MOST_CHANGED:
+        return []
+    return [*unified_diff(before, after, n=2, lineterm="")][2:]
+
+
+def equal_lines(one: list[str], other: list[str]) -> int:
+    """How many lines two texts have in common before the first difference."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def split_blocks(text: str) -> tuple[str, str]:

@@ -4,7 +4,14 @@ import pytest
 
 pytest.importorskip("rich", reason="the chat renders with rich")
 from agentloop_chat.mcp_questions import question_text
-from agentloop_chat.rendering import WholeMarkdown, all_of, last_lines, split_blocks
+from agentloop_chat.rendering import (
+    MOST_CHANGED,
+    WholeMarkdown,
+    all_of,
+    changed_lines,
+    last_lines,
+    split_blocks,
+)
 from rich.console import Console
 
 from agentloop.cli.terminal import safe
@@ -82,3 +89,13 @@ def test_no_line_of_a_servers_question_leaves_its_block(first, end):
 
 def test_a_line_of_an_argument_does_not_look_like_another_argument():
     assert "\nto: bank" not in all_of({"body": "Hello\nto: bank", "amount": 5})
+
+
+def test_a_diff_shows_a_change_of_a_long_file_but_not_a_change_of_most_of_its_lines():
+    before = [f"line {number}" for number in range(3 * MOST_CHANGED)]
+    after = [*before]
+    after[MOST_CHANGED] = "another"
+    diff = changed_lines(before, after)
+    assert [line for line in diff if line[0] in "+-"] == [f"-{before[MOST_CHANGED]}", "+another"]
+    after[::2] = ["changed"] * len(after[::2])
+    assert not changed_lines(before, after)
