@@ -18,6 +18,7 @@ from time import monotonic
 from typing import TypeVar
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import FuzzyWordCompleter
 from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import (
@@ -27,6 +28,7 @@ from prompt_toolkit.formatted_text import (
     to_formatted_text,
 )
 from prompt_toolkit.history import FileHistory
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
@@ -185,7 +187,10 @@ class Screen(RenderedChat):
         while True:  # in a dumb terminal, a prompt ends after every line, and at Ctrl-C
             try:
                 self.buffer.text = await self.session.prompt_async(default=self.buffer.text)
+                stdin, keys = self.session.input, self.app.key_processor
+                keys.feed_multiple(get_typeahead(stdin))  # what arrived after Enter
                 self.enter()
+                store_typeahead(stdin, keys.empty_queue())
             except KeyboardInterrupt:
                 self.stop()
                 self.clear()  # the next prompt would not show it
@@ -359,7 +364,7 @@ class Screen(RenderedChat):
 
     def begin_text(self, _: object = None) -> None:
         """Remember when the first key of a text in the prompt was pressed."""
-        arrived = self.app.key_processor.input_queue
+        arrived = get_app().key_processor.input_queue
         self.is_sent_at_once = any(press.key == Keys.Enter for press in arrived)
         if not self.buffer.text:
             self.typed_at, self.is_pasted = 0.0, False
@@ -373,9 +378,13 @@ class Screen(RenderedChat):
     def enter(self, _: object = None) -> None:
         """Do what the typed text says."""
         text = self.buffer.text.strip()
-        if self.is_pasting():
+        acts = self.is_answering or text.startswith(("!", "/"))
+        is_held = acts and self.is_sent_at_once
+        if is_held or self.is_pasting():
             self.buffer.insert_text("\n" + self.pastes.fold(self.arrived_text()))
             self.is_pasted = True
+            if is_held or is_dumb_terminal():  # whose next prompt doesn't show the text
+                self.note(f"Press Enter to send: {text}")
         elif text in EXITS:
             self.clear(append_to_history=True)
             self.leave()
@@ -400,16 +409,8 @@ class Screen(RenderedChat):
             self.take_next()
 
     def is_pasting(self) -> bool:
-        """Whether the keys are from a paste that the terminal doesn't mark.
-
-        Many keys have already arrived, or Enter together with text that acts: a command, an answer.
-        """
+        """Whether many keys have already arrived, from a paste that the terminal doesn't mark."""
         keys = self.app.key_processor.input_queue
-        acts = self.is_answering or self.buffer.text.startswith(("!", "/"))
-        if self.is_sent_at_once and acts:
-            self.is_sent_at_once = False
-            self.note(f"Press Enter to send: {self.buffer.text.strip()}")
-            return True
         return len(keys) > (0 if self.is_pasted else TYPED_AHEAD)
 
     def arrived_text(self) -> str:

@@ -82,6 +82,16 @@ def answer(screen, word, text=None, times=1):
     return screen.enter(word, text, times)
 
 
+def expect_prompt(screen):
+    screen.wait(lambda shown: shown.rstrip().endswith("\n>"), "the prompt")
+
+
+def say_hello(screen):
+    """Wait for an answer. A chat prints its first prompt before it reads keys one by one."""
+    screen.enter("hello", "one")
+    expect_prompt(screen)
+
+
 def ask_three(screen):
     """Send three prompts; the first has a long answer."""
     for prompt, answer in (("first", "word word"), ("second", "two"), ("third", "three")):
@@ -1751,6 +1761,18 @@ def test_an_unmarked_paste_is_one_message_and_attaches_no_file_without_confirmat
     assert said(screen.server.requests[0]) == [text]
 
 
+def test_an_unmarked_paste_to_a_screen_reader_is_one_message(chat):
+    screen = chat("one", "done", term="dumb")
+    say_hello(screen)
+    text = "\n".join(f"line {number}" for number in range(200))
+    screen.paste(text, marked=False)
+    screen.expect("(Press Enter to send: line 0)")
+    assert len(screen.server.requests) == 1
+    screen.press("Enter")
+    screen.expect("done")
+    assert said(screen.server.requests[1]) == ["hello", text]
+
+
 def test_an_unmarked_paste_of_thousands_of_indented_lines_is_folded_and_complete(chat):
     screen = chat("done")
     text = (
@@ -1777,13 +1799,17 @@ def test_short_lines_that_arrive_together_are_separate_messages(chat):
     assert said(screen.server.requests[-1]) == ["first", "second"]
 
 
-def test_a_short_unmarked_paste_runs_and_approves_nothing_before_enter(chat, project):
-    screen = chat([LEDGER], "done")
+@pytest.mark.parametrize("term", ["screen", "dumb"])
+def test_a_short_unmarked_paste_runs_and_approves_nothing_before_enter(chat, project, term):
+    screen = chat("one", [LEDGER], "done", term=term)
+    say_hello(screen)
     screen.paste("!touch ran\n", marked=False)
     screen.expect("(Press Enter to send: !touch ran)")
     assert not (project / "ran").exists()
     screen.press("Enter")
-    wait_for((project / "ran").exists, screen)
+    screen.expect("[No output.]")
+    expect_prompt(screen)
+    assert (project / "ran").exists()
     screen.enter("go", QUESTION)
     screen.paste("y\n", marked=False)
     screen.expect("(Press Enter to send: y)")
