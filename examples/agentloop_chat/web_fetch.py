@@ -46,7 +46,12 @@ CHARSETS = re.compile(
 
 
 def web_fetch(allow: Sequence[str]) -> Tool:
-    """Make a tool that reads pages of these hosts: ["docs.python.org", "localhost:8000"]."""
+    """Make a tool that reads pages of these hosts: ["docs.python.org", "localhost:8000"].
+
+    Raises ValueError if one is an address of a page, which would never match.
+    """
+    if pages := [host for host in allow if "/" in host]:
+        raise ValueError(f"web_fetch takes hosts, such as docs.python.org, not {pages[0]}")
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
 
     @tool(

@@ -178,3 +178,9 @@ class TestWebFetch:
 )
 def test_a_character_reference_with_thousands_of_digits_is_text(number):
     assert "tea" in web.text_of_page(f"<p>tea {number}</p>")
+
+
+@pytest.mark.parametrize("address", ["https://docs.python.org", "docs.python.org/3"])
+def test_an_address_in_place_of_a_host_is_an_error(address):
+    with pytest.raises(ValueError, match="host"):
+        web_fetch([address])
