@@ -505,9 +505,12 @@ class Screen(RenderedChat):
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
         name, _, rest = text[1:].partition(" ")
+        is_command = text.startswith("/") and name.isalpha()  # messages may start with /etc/hosts
+        if self.question and name not in self.commands:  # the answer may be /tmp
+            is_command = False
         if text.startswith("!"):
             self.begin(self.run_command(text[1:]))
-        elif text.startswith("/") and name.isalpha():  # messages may start with /etc/hosts
+        elif is_command:
             self.begin(self.execute(name, rest.strip()))
         else:
             self.begin(self.reply(text, typed))

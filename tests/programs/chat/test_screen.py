@@ -346,6 +346,14 @@ def test_a_question_of_the_model_is_answered_by_the_next_input(chat, project):
     assert said(screen.server.requests[-1], "tool") == ["four"]
 
 
+def test_a_path_answers_a_question_of_the_model(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    screen = chat([("ask_user", {"question": "Where?"})], "done", options=["--tools", "mine.py"])
+    screen.enter("go", "Where?\n")
+    screen.enter("/tmp", "done")
+    assert said(screen.server.requests[-1], "tool") == ["/tmp"]
+
+
 def test_the_questions_of_a_turn_come_one_after_the_other(chat, project):
     (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
     questions = [("ask_user", {"question": text}) for text in ("How many?", "Which day?")]
