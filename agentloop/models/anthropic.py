@@ -401,6 +401,23 @@ def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
     return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
 
 
+def _leave_out_declined(blocks: Sequence[JSON]) -> list[JSON]:
+    """Leave out what a model thought and called before it declined and a fallback model took over.
+
+    Such calls must not run, and the API refuses them in requests. Source:
+    https://platform.claude.com/docs/en/build-with-claude/refusals-and-fallback
+    """
+    fallbacks = [at for at, block in enumerate(blocks) if block["type"] == "fallback"]
+    end = max(fallbacks, default=0)
+    answered = [block.get("tool_use_id") for block in blocks]
+    kept = list[JSON]()
+    for block in blocks[:end]:
+        is_open = block["type"].endswith("tool_use") and block.get("id") not in answered
+        if not is_open and not re.search("thinking|connector_text", block["type"]):
+            kept.append(block)
+    return [*kept, *blocks[end:]]
+
+
 def _take_tool_uses(blocks: Sequence[JSON]) -> list[ToolCall]:
     """Take the calls out of the blocks, which keep the calls' places."""
     calls = list[ToolCall]()
@@ -678,6 +695,7 @@ class ChatAnthropic(HTTPModel):
     def read(self, data: JSON) -> AssistantMessage:
         blocks = [drop_none(block) for block in data["content"]]
         check_types(blocks)
+        blocks = _leave_out_declined(blocks)
         calls = _take_tool_uses(blocks)
         citations = list[Citation]()
         start = 0  # the position of the block in the text

@@ -147,6 +147,7 @@ BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # role, required fields, 
     "server_tool_use": ("assistant", {"id", "name", "input"}, {"caller", "cache_control"}),
     "web_search_tool_result": ("assistant", {"tool_use_id", "content"}, {"cache_control"}),
     "tool_search_tool_result": ("assistant", {"tool_use_id", "content"}, {"cache_control"}),
+    "fallback": ("assistant", {"from", "to"}, {"trigger", "cache_control"}),
     "compaction": ("assistant", set(), {"content", "encrypted_content", "cache_control"}),
 }
 SOURCES = {

@@ -258,6 +258,28 @@ async def test_received_blocks_are_sent_back_unchanged(blocks, back):
     assert server.requests[2]["messages"][1]["content"] == (back or blocks)
 
 
+async def test_calls_of_a_model_that_declined_do_not_run_and_are_not_sent_back(streaming):
+    """Source: https://platform.claude.com/docs/en/build-with-claude/refusals-and-fallback"""
+    ran = list[str]()
+
+    @tool("Note something.")
+    def note(what: str) -> str:
+        ran.append(what)
+        return what
+
+    hop = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": {}}
+    served = [hop, thought("c"), use("2", "note", what="two")]
+    searches = [SEARCH, SEARCH_RESULT, SEARCH_2]
+    begun = [thought("a"), use("0", "note", what="zero"), hop, thought("b"), text("so"), *searches]
+    blocks = [*begun, use("1", "note", what="one"), *served]
+    async with AnthropicDouble([Reply(blocks=blocks), "done"]) as server:
+        agent = agent_of(model(server, cache=False), streaming, [note])
+        assert await agent.query("hi") == "done"
+    assert ran == ["two"]
+    sent = server.requests[1]["messages"][1]["content"]
+    assert sent == [hop, text("so"), SEARCH, SEARCH_RESULT, *served]
+
+
 def test_deltas_of_an_unknown_type_are_merged():
     reply = read_stream(
         start(0, {"type": "zzz"}),
