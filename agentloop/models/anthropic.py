@@ -112,6 +112,15 @@ NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
     "description|default|propertyName)$).*"
 )
+# Blocks that the API refuses without a beta feature. Sources:
+# https://platform.claude.com/docs/en/agents-and-tools/tool-use/advisor-tool,
+# https://github.com/code-yeongyu/senpi/pull/1212 (fallback)
+BETA_BLOCKS = {
+    "compaction": "compact-",
+    "advisor_tool_result": "advisor-tool-",
+    "fallback": "server-side-fallback-",
+    **dict.fromkeys(("mcp_tool_use", "mcp_tool_result", "mcp_tool_listing"), "mcp-client-"),
+}
 USER_PREFIX, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begins and ends
 CONTROL = b',"cache_control":'
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
@@ -178,8 +187,10 @@ def _is_sendable(block: JSON, is_cut_off: bool) -> bool:
     return block["type"] != "text" or bool(first_text(block, "text").strip())
 
 
-def _write_assistant(message: AssistantMessage, address: str, compacts: bool = True) -> list[JSON]:
-    """The blocks that the server sent, or new ones if the message has changed."""
+def _write_assistant(message: AssistantMessage, address: str, betas: str = "") -> list[JSON]:
+    """The blocks that the server sent, or new ones if the message has changed, or if the request
+    lacks the beta feature of a block.
+    """
     owner = owner_id(address)
     calls: list[JSON] = [
         {
@@ -191,8 +202,8 @@ def _write_assistant(message: AssistantMessage, address: str, compacts: bool = T
         for call in message.tool_calls
     ]
     blocks = kept_blocks(message, "content", "anthropic", owner, "tool_use", calls, _anthropic_text)
-    if not compacts and any(block["type"] == "compaction" for block in blocks):
-        blocks = []  # the API refuses its summary, and the thinking after it
+    if any(BETA_BLOCKS.get(block["type"], "") not in betas for block in blocks):
+        blocks = []  # the API refuses such a block, and the thinking after it
     blocks = blocks or write_content(message.content, _write_part) + calls
     is_cut_off = message.stop_reason in ("length", "context_overflow")
     blocks = [block for block in blocks if _is_sendable(block, is_cut_off)]
@@ -255,7 +266,7 @@ def write_anthropic_messages(
     messages: Sequence[Message],
     loadable: Container[str] = (),
     address: str = "",
-    compacts: bool = True,
+    betas: str = "",
 ) -> list[JSON]:
     """Write messages for the Messages API.
 
@@ -264,12 +275,12 @@ def write_anthropic_messages(
     API, Bedrock and Google Cloud accept each other's, but people report that they don't:
     https://github.com/openclaw/openclaw/issues/110079
 
-    `compacts` says whether the API may compact. If not, it refuses its own summaries, and gets what
-    they replaced.
+    `betas` names the beta features of the request. Without that of a summary, the API gets what the
+    summary replaced.
     """
     messages = readable(messages, "anthropic", CLAUDE_READS, CLAUDE_MAX_IMAGE)
     write_result = partial(_write_result, loadable=loadable)
-    write_reply = partial(_write_assistant, address=address, compacts=compacts)
+    write_reply = partial(_write_assistant, address=address, betas=betas)
     turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)
     answered = list[Any]()
     for _, written in turns:
@@ -375,7 +386,7 @@ def _find_container(messages: Sequence[Message]) -> str | None:
     return None
 
 
-def _may_think(messages: Sequence[Message], address: str) -> bool:
+def _may_think(messages: Sequence[Message], address: str, betas: str) -> bool:
     """Whether a new turn begins, or the turn that goes on began with thinking.
 
     If neither is true, the API rejects a thinking budget.
@@ -386,11 +397,11 @@ def _may_think(messages: Sequence[Message], address: str) -> bool:
             continue
         if not isinstance(message, AssistantMessage):
             after = message
-        elif message.tool_calls or _write_assistant(message, address):  # otherwise it isn't sent
+        elif message.tool_calls or _write_assistant(message, address, betas):  # otherwise unsent
             if isinstance(after, UserMessage):
                 break
             first, after = message, None
-    return not first or "thinking" in _write_assistant(first, address)[0]["type"]
+    return not first or "thinking" in _write_assistant(first, address, betas)[0]["type"]
 
 
 # ---- the reply
@@ -579,13 +590,16 @@ class ChatAnthropic(HTTPModel):
                 edits[beta] = {"type": kind, "trigger": trigger}
         return edits
 
+    @property
+    def _betas(self) -> str:
+        return ",".join(dict.fromkeys([*self.betas, *self._edits()]))
+
     def headers(self) -> dict[str, str]:
-        betas = dict.fromkeys([*self.betas, *self._edits()])
         return drop_none(
             {
                 "x-api-key": self.api_key or None,
                 "anthropic-version": self.version,
-                "anthropic-beta": ",".join(betas) or None,
+                "anthropic-beta": self._betas or None,
             }
         )
 
@@ -611,10 +625,8 @@ class ChatAnthropic(HTTPModel):
         declared += self.provider_tools
         blocks = write_content(system, _write_part)
         binds = re.search(BINDS_THINKING, self.model)
-        compacts = "compact-" in self.headers().get("anthropic-beta", "")
-        write = partial(
-            write_anthropic_messages, loadable=loadable, address=address, compacts=compacts
-        )
+        betas = self._betas
+        write = partial(write_anthropic_messages, loadable=loadable, address=address, betas=betas)
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -623,7 +635,7 @@ class ChatAnthropic(HTTPModel):
             "messages": encode_exchanges(
                 messages,
                 extend_prefix(
-                    f"anthropic {in_place} {compacts} {address}", map(str.encode, sorted(loadable))
+                    f"anthropic {in_place} {betas} {address}", map(str.encode, sorted(loadable))
                 ),
                 write,
                 closed_by_reply=True,
@@ -676,7 +688,7 @@ class ChatAnthropic(HTTPModel):
                 'set effort="low" or another effort instead of thinking'
             )
         has_budget = thinking and thinking["type"] == "enabled"
-        if has_budget and not _may_think(messages, str(self.base_url)):
+        if has_budget and not _may_think(messages, str(self.base_url), self._betas):
             return None
         return thinking
 

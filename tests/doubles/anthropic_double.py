@@ -72,8 +72,11 @@ class AnthropicDouble(OpenAIDouble):
         edits = body.get("context_management", {"edits": []})["edits"]
         for edit in edits:
             check_edit(edit, betas)
+        kinds = [block.get("type") for block in _in_order(body)]
+        for kind in kinds:
+            tag = f"Input tag '{kind}' found using 'type' does not match any of the expected tags"
+            assert BETAS.get(kind) in (None, *betas), tag
         if not any(edit["type"] == "compact_20260112" for edit in edits):
-            kinds = [block.get("type") for block in _in_order(body)]
             assert "compaction" not in kinds, "`compaction` blocks require a `compact_20260112`"
         if body["model"] in BINDING:
             check_binding(body)
@@ -148,7 +151,16 @@ BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # role, required fields, 
     "web_search_tool_result": ("assistant", {"tool_use_id", "content"}, {"cache_control"}),
     "tool_search_tool_result": ("assistant", {"tool_use_id", "content"}, {"cache_control"}),
     "fallback": ("assistant", {"from", "to"}, {"trigger", "cache_control"}),
+    "advisor_tool_result": ("assistant", {"tool_use_id", "content"}, {"cache_control"}),
+    "mcp_tool_use": ("assistant", {"id", "name", "input", "server_name"}, {"cache_control"}),
+    "mcp_tool_result": ("assistant", {"tool_use_id", "content"}, {"is_error", "cache_control"}),
     "compaction": ("assistant", set(), {"content", "encrypted_content", "cache_control"}),
+}
+BETAS = {  # the beta features of blocks
+    "fallback": "server-side-fallback-2026-07-01",
+    "advisor_tool_result": "advisor-tool-2026-03-01",
+    "mcp_tool_use": "mcp-client-2025-11-20",
+    "mcp_tool_result": "mcp-client-2025-11-20",
 }
 SOURCES = {
     "base64": {"type", "media_type", "data"},

@@ -53,6 +53,11 @@ WEB = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}}
 SEARCH_RESULT = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
 SEARCH_2 = SEARCH | {"id": "t"}
+HOP = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": {}}
+ADVISOR = SEARCH | {"id": "v", "name": "advisor"}
+ADVICE = {"type": "advisor_tool_result", "tool_use_id": "v", "content": {"type": "advisor_result"}}
+MCP = SEARCH | {"type": "mcp_tool_use", "id": "p", "server_name": "x"}
+MCP_RESULT = {"type": "mcp_tool_result", "tool_use_id": "p", "content": [], "is_error": False}
 
 
 def text(words):
@@ -267,17 +272,41 @@ async def test_calls_of_a_model_that_declined_do_not_run_and_are_not_sent_back(s
         ran.append(what)
         return what
 
-    hop = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": {}}
-    served = [hop, thought("c"), use("2", "note", what="two")]
+    served = [HOP, thought("c"), use("2", "note", what="two")]
     searches = [SEARCH, SEARCH_RESULT, SEARCH_2]
-    begun = [thought("a"), use("0", "note", what="zero"), hop, thought("b"), text("so"), *searches]
+    begun = [thought("a"), use("0", "note", what="zero"), HOP, thought("b"), text("so"), *searches]
     blocks = [*begun, use("1", "note", what="one"), *served]
     async with AnthropicDouble([Reply(blocks=blocks), "done"]) as server:
-        agent = agent_of(model(server, cache=False), streaming, [note])
+        betas = ["server-side-fallback-2026-07-01"]
+        agent = agent_of(model(server, cache=False, betas=betas), streaming, [note])
         assert await agent.query("hi") == "done"
     assert ran == ["two"]
     sent = server.requests[1]["messages"][1]["content"]
-    assert sent == [hop, text("so"), SEARCH, SEARCH_RESULT, *served]
+    assert sent == [HOP, text("so"), SEARCH, SEARCH_RESULT, *served]
+
+
+@pytest.mark.parametrize(
+    ("beta", "blocks"),
+    [
+        ("server-side-fallback-2026-07-01", [HOP]),
+        ("advisor-tool-2026-03-01", [ADVISOR, ADVICE]),
+        ("mcp-client-2025-11-20", [MCP, MCP_RESULT]),
+    ],
+)
+@pytest.mark.parametrize("name", ["m", "claude-opus-5-5"])
+async def test_blocks_of_a_beta_feature_are_sent_only_with_it(name, beta, blocks):
+    blocks = [thought("x"), *blocks, text("so"), use()]
+    if blocks[1] == HOP:
+        del blocks[0]  # the API requires it
+    async with AnthropicDouble([Reply(blocks=blocks), "yes", "done"]) as server:
+        plain = model(server, model=name, cache=False)
+        agent = agent_of(replace(plain, betas=[beta]), False, TOOLS)
+        assert await agent.query("hi") == "yes"
+        agent.llm = plain
+        assert await agent.query("and?") == "done"
+    with_it, without_it = (request["messages"][1]["content"] for request in server.requests[1:])
+    assert len(with_it) == len(blocks)
+    assert [block["type"] for block in without_it] == ["text", "tool_use"]
 
 
 def test_deltas_of_an_unknown_type_are_merged():
