@@ -119,6 +119,9 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     # https://github.com/agno-agi/agno/issues/4090,
     # https://github.com/vybestack/llxprt-code/issues/221
     "tool_use_failed|failed to generate tool": BadResponse,
+    # with status 500 or 400: llama.cpp, LM Studio. Source:
+    # https://github.com/ggml-org/llama.cpp/issues/19774
+    "context size has been exceeded": ContextWindowExceeded,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,
     "^(409|503|529|overloaded|server_is_overloaded|slow_down)": Overloaded,

@@ -239,6 +239,8 @@ async def test_the_query_of_the_base_url_is_preserved(url, expected):
         (400, "the key 'api' is not valid", BadRequest),
         (408, "", ConnectionFailed),
         (413, "", errors.ContextWindowExceeded),
+        (400, "Context size has been exceeded.", errors.ContextWindowExceeded),
+        (500, "Context size has been exceeded.", errors.ContextWindowExceeded),
         (503, "", errors.Overloaded),
         (529, "", errors.Overloaded),
         (500, "", errors.ServerError),
