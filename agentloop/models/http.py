@@ -126,6 +126,13 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     "^(429|rate_limit)": RateLimited,
     "^(409|503|529|overloaded|server_is_overloaded|slow_down)": Overloaded,
     "^5": ServerError,
+    # with status 403 at xAI and OpenRouter. Sources:
+    # https://github.com/UKGovernmentBEIS/inspect_ai/pull/2267,
+    # https://openrouter.ai/docs/api/reference/errors-and-debugging
+    "content_filter|(content|bio|cyber|misalignment)_policy|content management policy|"
+    "usage policy|violates usage guidelines|flagged_input|content exists risk|"
+    "data_?inspection_?failed|"
+    '"code": ?"1301"': ContentRefused,  # the last is Z.AI's, whose text may be Chinese
     r"^(401|403|authentication|permission)|api[ _]key (not|expired|invalid)|"
     r"(incorrect|invalid) api[ _]key": AuthenticationFailed,
     r"^413|context[ _]length|maximum (prompt|model) length|exceed\w* [^.]{0,60}context|"
@@ -134,9 +141,6 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     r"(prompt|input (length|token))[^.]{0,80} exceeds? (the |customer )?(model )?max|"
     r"exceeded model token limit|too many tokens:|tokens in request more than max|"
     r"`inputs` (tokens|must have less)|n_keep\b.{0,80}\bn_ctx": ContextWindowExceeded,
-    "content_filter|(content|bio|cyber|misalignment)_policy|content management policy|"
-    "usage policy|data_?inspection_?failed|"
-    '"code": ?"1301"': ContentRefused,  # the last is Z.AI's, whose text may be Chinese
     f"^([34]|invalid|not_found)|{NO_ENDPOINT}": BadRequest,
 }
 
