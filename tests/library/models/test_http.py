@@ -132,7 +132,7 @@ async def test_a_malformed_call_that_the_server_reports_as_an_error_is_tried_aga
         assert len(server.requests) == 2
 
 
-# the second from https://github.com/voideditor/void/issues/557
+# Google's, from https://github.com/voideditor/void/issues/557
 VIOLATION = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "quotaValue": "25"}
 FAILURES = [{"violations": [VIOLATION]}, {"retryDelay": "5s"}]
 
@@ -141,6 +141,9 @@ FAILURES = [{"violations": [VIOLATION]}, {"retryDelay": "5s"}]
     "error",
     [
         {"message": "no credit", "type": "insufficient_quota"},
+        "Your team x has either used all available credits or reached its monthly spending limit.",
+        {"message": "Rate limit exceeded: free-models-per-day.", "code": 429},  # OpenRouter
+        {"message": "you (x) have reached your session usage limit, upgrade for higher limits"},
         {"code": 429, "message": "You exceeded your quota. " * 30, "details": FAILURES},
     ],
 )
