@@ -205,16 +205,19 @@ def test_a_search_for_tools_by_the_server_is_sent_back_unchanged():
     assert write(message) == items
 
 
-def test_completed_server_side_searches_before_a_message_are_not_calls_of_the_agent():
+def test_completed_server_side_searches_are_neither_calls_of_the_agent_nor_sent_back():
     # xAI's x_search: https://docs.x.ai/docs/guides/tools/overview
     about = {"name": "x_keyword_search", "input": "{}", "status": "completed"}
     searches = [
         {"id": f"ctc_{n}", "type": "custom_tool_call", "call_id": f"xs_{n}", **about}
         for n in range(3)
     ]
-    message = reply(*searches, text("Found."))
+    message = reply(THOUGHT, *searches, text("Found."))
     assert (message.tool_calls, message.text) == ((), "Found.")
-    assert write(message) == [*searches, text("Found.")]
+    # xAI: "data did not match any variant of untagged enum ModelInput"
+    # https://github.com/router-for-me/CLIProxyAPI/pull/4284
+    assert write(message) == [THOUGHT, text("Found.")]
+    assert write(reply(text("Wait."), THOUGHT, *searches)) == [assistant_item("Wait.")]
 
 
 @pytest.mark.parametrize("name", ["x_keyword_search", "x_thread_fetch", "code"])
