@@ -141,6 +141,7 @@ FAILURES = [{"violations": [VIOLATION]}, {"retryDelay": "5s"}]
     "error",
     [
         {"message": "no credit", "type": "insufficient_quota"},
+        {"message": "Your account x is suspended", "type": "exceeded_current_quota_error"},  # Kimi
         "Your team x has either used all available credits or reached its monthly spending limit.",
         {"message": "Rate limit exceeded: free-models-per-day.", "code": 429},  # OpenRouter
         {"message": "you (x) have reached your session usage limit, upgrade for higher limits"},
