@@ -131,7 +131,9 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     for record in earlier_records(parent, call):
         child.log.append(record)
     hooks = parent if isinstance(parent, FiresHooks) else None
-    async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.max_sub_agents)):
+    # an event loop that was closed during a run never gives its slots back
+    key = id(parent), id(asyncio.get_running_loop())
+    async with _slots.setdefault(key, asyncio.Semaphore(caps.max_sub_agents)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         try:
@@ -175,8 +177,8 @@ def earlier_records(parent: Loop, call: ToolCall) -> list[Record]:
     return records[::-1]
 
 
-# for `max_sub_agents`, by `id(parent)`; an entry lives while a sub-agent runs or waits
-_slots = WeakValueDictionary[int, asyncio.Semaphore]()
+# for `max_sub_agents`, by parent and event loop; an entry lives while a sub-agent runs or waits
+_slots = WeakValueDictionary[tuple[int, int], asyncio.Semaphore]()
 
 
 class SubAgent(RunsBelow):

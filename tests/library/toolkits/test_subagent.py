@@ -214,6 +214,25 @@ class TestSubAgents:
         boss = Agent(llm=llm, tools=[as_tool(template, "ask", "Ask")])
         assert [boss.run_sync("x").text, boss.run_sync("y").text] == ["one", "two"]
 
+    def test_a_sub_agent_continues_after_its_event_loop_was_closed(self):
+        class Slow:
+            model = "slow"
+
+            async def ainvoke(self, *_, **__):
+                await asyncio.Event().wait()
+
+        template = Agent(llm=Slow())
+        llm = ScriptedModel(call("ask", prompt="x"), "done")
+        boss = Boss(llm=llm, tools=[as_tool(template, "ask", "Ask")], max_sub_agents=1)
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(boss.run("x"))
+        loop.run_until_complete(asyncio.sleep(0.05))
+        loop.close()
+        template.llm = ScriptedModel("ok")
+        result = asyncio.run(asyncio.wait_for(boss.run(), 5))
+        assert (result.text, results(boss)) == ("done", ["ok"])
+        del task
+
     @pytest.mark.parametrize(("cls", "settings", "depth"), DEPTHS)
     async def test_the_nesting_depth_is_limited_and_the_limit_is_returned_to_the_model(
         self, cls, settings, depth
