@@ -94,7 +94,7 @@ async def only_run(
             agent.record(RunEnd(reason, describe_error(error)))
         raise
     finally:
-        if run.is_current:  # else its event loop was closed, and another has started
+        if agent.active_run is run:  # else its event loop was closed, and another has started
             agent.active_run = None
 
 
@@ -127,8 +127,8 @@ class Run:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the run that the agent works on."""
-        return self.agent.active_run is self
+        """Whether this is the run that the agent works on, and its event loop isn't closed."""
+        return self.agent.active_run is self and self.is_alive
 
     @property
     def is_alive(self) -> bool:
@@ -221,7 +221,7 @@ class Run:
                 self.stopping = True
             raise
         finally:
-            if result and self.is_current and self.is_alive:
+            if result and self.is_current:
                 # a tool that ignores a cancellation may end after the run
                 seconds = round(time.perf_counter() - start, 3)
                 agent.add(record_of(call, replace(result, seconds=seconds)))

@@ -1,6 +1,7 @@
 """Sub-agents: separate logs, usage counting, events, hooks, cancellation and limits."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -231,7 +232,10 @@ class TestSubAgents:
         template.llm = ScriptedModel("ok")
         result = asyncio.run(asyncio.wait_for(boss.run(), 5))
         assert (result.text, results(boss)) == ("done", ["ok"])
+        before = [*boss.log]
         del task
+        gc.collect()
+        assert boss.log == before, "the dropped sub-agent records nothing more"
 
     @pytest.mark.parametrize(("cls", "settings", "depth"), DEPTHS)
     async def test_the_nesting_depth_is_limited_and_the_limit_is_returned_to_the_model(
