@@ -477,6 +477,9 @@ async def test_a_file_may_have_an_id_and_extra_fields_for_a_provider(wire):
     assert other == await sent_body(wire, [UserMessage([PDF])], **wire.bare), (
         "other providers receive the data"
     )
+    text = replace(file, data=b"hi", media_type="text/plain")  # without the fields, it's a text
+    [sent] = wire.first_content(await sent_body(wire, [UserMessage([text])], **wire.bare))
+    assert sent.keys() == part.keys()
 
 
 @for_wires(OPENAI, RESPONSES, ANTHROPIC)
