@@ -498,6 +498,19 @@ async def test_a_rule_that_denies_a_file_denies_every_path_to_the_file(path, glo
     assert [*(root / ".github").iterdir()] == []
 
 
+async def test_a_deny_rule_leaves_an_object_alone_that_has_no_such_key_or_value():
+    ran = []
+
+    @tool("Act")
+    def act(x: dict[str, str]) -> None:
+        ran.append(x)
+
+    llm = ScriptedModel([call("act", x={"good": "a"}), call("act", x={"a": "evil"})], "ok")
+    rules = [Rule("deny", "act", {"x": EVIL})]
+    await Asking(llm=llm, tools=[act], approval_mode="auto", approval_rules=rules).run("go")
+    assert ran == [{"good": "a"}]
+
+
 @pytest.mark.parametrize(("kind", "pack"), [(Path, str), (list[Path], lambda name: ["c", name])])
 async def test_a_rule_normalizes_arguments_of_type_path(kind, pack, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
