@@ -121,6 +121,7 @@ class TestApproval(test_loop.TestLoop):
         agent, ran = acting(bash("x"), "ok", approval_callback=callback, approval_timeout=0.05)
         assert (await agent.run("go")).stop_reason == "completed"
         assert ran == []
+        assert [each.by for each in agent.log if isinstance(each, Decision)] == ["callback"]
         assert shown(agent.llm.requests[1])[-1].startswith("Denied")
         assert agent.conversation.states.popitem()[1].status == "denied"
 
