@@ -769,6 +769,7 @@ async def test_a_nested_call_may_ask_the_user(idempotent):
         (Path("42"), "42"),
         (None, None),
         ({"at": date(2026, 1, 2)}, {"at": "2026-01-02"}),
+        ({"part": slice(3)}, {"part": "slice(None, 3, None)"}),
     ],
     ids=str,
 )
