@@ -80,8 +80,10 @@ def test_a_citation_may_lack_a_position_or_a_title():
 def test_file_annotations_of_openrouter_are_not_citations():
     # Source: https://openrouter.ai/docs/guides/overview/multimodal/pdfs (annotations)
     file = {"hash": "x", "name": "a.pdf", "content": [{"type": "text", "text": "long"}]}
-    message = {"content": TEXT, "annotations": [{"type": "file", "file": file}]}
-    assert whole(OPENAI, {"choices": [{"message": message}]}).citations == ()
+    cited = {"type": "url_citation", "url_citation": {"url": "https://a"}}
+    message = {"content": TEXT, "annotations": [{"type": "file", "file": file}, cited]}
+    reply = whole(OPENAI, {"choices": [{"message": message}]})
+    assert sources_of(reply) == [("https://a", "", "")]
 
 
 # ---- Responses
