@@ -134,7 +134,9 @@ class TestTracing(test_loop.TestLoop):
             trace_content=True,
         )
         await agent.run(["What is it?", picture])
-        [first, _, last, _] = exporter.get_finished_spans()
+        [first, _, last, run] = spans = exporter.get_finished_spans()
+        kinds = [span.kind.name for span in spans]
+        assert kinds == ["CLIENT", "INTERNAL", "CLIENT", "INTERNAL"]
         history = messages_of(last, "input")
         assert [message["role"] for message in history] == ["system", "user", "assistant", "tool"]
         assert history[1]["parts"] == [{"type": "text", "content": "What is it?"}]
@@ -147,6 +149,11 @@ class TestTracing(test_loop.TestLoop):
         [definition] = json.loads(last.attributes["gen_ai.tool.definitions"])
         assert (definition["type"], definition["name"]) == ("function", "add")
         assert definition["parameters"]["required"] == ["a", "b"]
+        assert definition["description"] == add.description
+        assert (run.attributes["input.value"], run.attributes["output.value"]) == (
+            "What is it?",
+            "3",
+        )
 
     @pytest.mark.parametrize(
         ("stop_reason", "reason"),
