@@ -96,6 +96,18 @@ class TestInterruption(TestLoop):
         assert await agent.query("go on") == "ok"
 
 
+async def test_an_interrupt_after_the_last_turn_ends_the_run_with_a_result():
+    class Checked(Interruption):
+        async def finish(self, result):
+            self.interrupt()
+            await asyncio.sleep(0)
+            return await super().finish(result)
+
+    agent = Checked(llm=ScriptedModel(call("x")), max_iterations=1)
+    assert (await agent.run("x")).stop_reason == "interrupted"
+    assert asyncio.current_task().cancelling() == 0
+
+
 async def test_only_the_first_of_several_interrupts_has_an_effect():
     started = asyncio.Event()
 
