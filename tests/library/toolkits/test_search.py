@@ -409,6 +409,8 @@ class TestToolSearch(test_loop.TestLoop):
             assert server.refusals == []
             assert server.prefix_breaks == []
         assert "call_tool" not in json.dumps(server.requests)
+        loaded = "tool_reference" if wire is ANTHROPIC else "additional_tools"
+        assert loaded in json.dumps(server.requests[1])
         assert [each.text for each in agent.messages if isinstance(each, ToolMessage)][-1] == (
             "mail__send ran"
         )
