@@ -238,6 +238,12 @@ class TestEveryLimit(test_loop.TestLoop):
         assert len(agent.llm.requests) == 1
         assert (await agent.run("go on")).text == "ok"
 
+    async def test_a_done_tool_does_not_hide_that_a_call_beside_it_was_cancelled(self):
+        tools = [tool("Hang", name="hang")(lambda: late())]
+        settings = {"require_done_tool": True, "max_seconds": 0.05}
+        agent = limited([call("hang"), DONE], tools=tools, **settings)
+        assert (await agent.run("x")).stop_reason == "limit:seconds"
+
     @pytest.mark.parametrize("where", ["model", "tool"])
     async def test_a_timeout_error_of_the_model_or_a_tool_is_not_a_limit(self, where):
         @tool("Be late")
