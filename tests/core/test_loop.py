@@ -183,6 +183,10 @@ class TestLoop:
         agent, _ = self.make(AssistantMessage("no", stop_reason=word))
         assert (await agent.run("x")).stop_reason == reason
 
+    async def test_an_answer_is_complete_even_if_its_stop_reason_announces_calls(self):
+        agent, _ = self.make(AssistantMessage("yes", stop_reason="tool_calls"))
+        assert await agent.query("x") == "yes"
+
     async def test_events_results_and_records_contain_the_same_generated_id(self):
         asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),))
         agent, llm = self.make(asks, asks, "ok", tools=[add])
