@@ -670,6 +670,11 @@ def test_an_error_is_described_by_its_type_and_first_line(error: BaseException, 
     assert describe_error(error) == text
 
 
+def test_the_description_of_an_error_has_at_most_500_characters() -> None:
+    for error in (ValueError("x" * 600), ExceptionGroup("two", [ValueError("x" * 300)] * 2)):
+        assert len(describe_error(error)) == 500
+
+
 def test_an_error_in_a_signature_contains_the_name_passed_to_the_decorator():
     with pytest.raises(TypeError, match="'find'.*'what'.*type"):
 
