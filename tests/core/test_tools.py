@@ -408,6 +408,8 @@ def test_an_error_in_an_object_does_not_affect_an_argument_of_the_same_name() ->
     [
         ({"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {}),
         ({"properties": {"a": {"type": "integer"}}}, {"a": "x"}),
+        ({"properties": {"a": {"type": "number"}}}, {"a": "x"}),
+        ({"properties": {"a": {"type": "boolean"}}}, {"a": "x"}),
         ({"properties": {"a": {"enum": ["x", "y"]}}}, {"a": "z"}),
         ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, {"a": [1]}),
         ({"properties": {"a": {"type": "object", "required": ["b"]}}}, {"a": {}}),
