@@ -13,7 +13,6 @@ import math
 import re
 import time
 from abc import ABC, abstractmethod
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -111,16 +110,12 @@ def _read_integer(digits: str) -> int | str:
     return digits if len(digits) > 4_000 else int(digits)
 
 
-DECODER = json.JSONDecoder(parse_int=_read_integer)
-
-
 def load_json(text: bytes | bytearray) -> Any:
     """Read JSON. Very long integers become text. Raises ValueError if the JSON is invalid."""
-    decoded = text.removeprefix(BOM_UTF8).decode(errors="surrogatepass")
     try:
-        return json.loads(decoded)
-    except ValueError:  # invalid, or with a very long integer; the decoder is slower
-        return DECODER.decode(decoded)
+        return json.loads(text)
+    except ValueError:  # invalid, or with a very long integer; this is slower
+        return json.loads(text, parse_int=_read_integer)
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
