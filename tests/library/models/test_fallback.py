@@ -49,10 +49,10 @@ REJECTED = [
 
 @pytest.mark.parametrize("error", UNAVAILABLE, ids=lambda error: type(error).__name__)
 async def test_the_second_model_answers_if_the_first_is_unavailable(error):
-    first, second, deltas = ScriptedModel(error), ScriptedModel("hello"), []
+    first, second, deltas = ScriptedModel(error), ScriptedModel("hello", model="second"), []
     llm = Fallback(first, second)
     reply = await llm.ainvoke(HI, (), tool_choice="none", on_delta=deltas.append)
-    assert (reply.text, deltas) == ("hello", [TextDeltaEvent("hello")])
+    assert (reply.text, reply.model, deltas) == ("hello", "second", [TextDeltaEvent("hello")])
     assert first.requests == second.requests
 
 
