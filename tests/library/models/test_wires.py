@@ -908,6 +908,15 @@ async def test_a_complete_stream_that_stays_open_does_not_delay_the_reply(
         assert (await ask(wire.model(server), streaming=True)).text == "hello"
 
 
+async def test_the_blank_line_after_the_last_event_may_be_missing(wire):
+    frames = wire.frames()
+    if wire.last_event_says_nothing:
+        frames.pop()
+    body = b"".join(frames).rstrip(b"\n")
+    async with FaultServer([send(stream_head() + chunk(body) + chunk(b""))]) as server:
+        assert (await ask(wire.model(server), streaming=True)).text == "hello"
+
+
 # ---- timeouts
 
 
