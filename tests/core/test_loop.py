@@ -1192,6 +1192,7 @@ async def test_an_external_call_awaits_and_accepts_one_answer():
         agent.answer(waiting.id, "twice")
     received.clear()
     assert (await agent.run()).text == "signed"
+    assert agent.messages[2] == ToolMessage(waiting.id, "sign", '{"by":"Ada"}')
     about = [event for event in received if waiting.id in vars(event).values()]
     assert about == [
         StepStartEvent(waiting.id, "sign", 1),
