@@ -3,6 +3,7 @@
 import pytest
 
 from agentloop import Agent, ScriptedModel, UserMessage, call, tool
+from agentloop.errors import BadRequest
 
 
 async def test_a_list_of_texts_as_one_reply_is_an_error_that_shows_the_correct_form():
@@ -24,3 +25,9 @@ async def test_the_error_of_a_script_that_has_ended_names_the_request_each_time(
     for number in (3, 4):
         with pytest.raises(IndexError, match=f"request {number}"):
             await llm.ainvoke([UserMessage("Go.")])
+
+
+async def test_an_invalid_request_is_refused_as_a_provider_does():
+    with pytest.raises(BadRequest, match="result") as caught:
+        await ScriptedModel("ok").ainvoke([call("note").answer("noted")])
+    assert caught.value.status == 400
