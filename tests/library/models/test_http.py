@@ -25,6 +25,7 @@ from tests.doubles.fault_server import (
     FaultServer,
     Loopback,
     answer,
+    chunk,
     fin,
     request,
     rst,
@@ -696,6 +697,31 @@ async def test_cancelled_requests_leave_no_open_connections():
         server.go.set()
         await server.has(0)
         assert (await ask(llm)).text == "hello"
+
+
+class HalfServer(CountingServer):
+    """Sends the beginning of each response."""
+
+    async def talk(self, connection):
+        self.count(1)
+        try:
+            await connection.read()
+            await connection.write(stream_head() + chunk(b": ping\n\n"))
+            await connection.read()
+        finally:
+            self.count(-1)
+
+
+async def test_requests_that_are_cancelled_twice_leave_no_open_connections():
+    async with HalfServer() as server, model(server, max_retries=0) as llm:
+        for steps in range(40):
+            task = asyncio.create_task(ask(llm, streaming=True))
+            for count in (20 + steps, steps % 4):
+                for _ in range(count):
+                    await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.wait([task])
+        await server.has(0)
 
 
 async def test_idle_connections_are_reused_and_closed_after_the_keep_alive_time(monkeypatch):
