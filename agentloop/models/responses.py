@@ -85,9 +85,7 @@ def _write_input(part: Part) -> JSON:
         if "file_data" in file and getattr(part, "url", None):
             file = {"file_url": file["file_data"]}
         return {"type": "input_file"} | file
-    if "text" in chat:
-        return chat | {"type": "input_text"}
-    return chat
+    return chat | {"type": "input_text"}
 
 
 def _write_reply(message: AssistantMessage, owner: str, server: str) -> list[JSON]:
