@@ -750,6 +750,14 @@ def test_a_timeout_that_is_no_positive_number_is_an_error(timeout: Any) -> None:
         Tool("look", timeout=timeout)
 
 
+def test_tools_of_one_function_may_have_different_types() -> None:
+    def look(x): ...  # type: ignore
+
+    for kind, name in ((int, "integer"), (str, "string")):
+        look_tool = FunctionTool(look, "Look", types={"x": kind})
+        assert look_tool.parameters["properties"]["x"]["type"] == name
+
+
 def test_a_negative_number_of_ephemeral_results_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least 0, not -1"):
         Tool("look", ephemeral=-1)
