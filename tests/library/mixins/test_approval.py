@@ -546,8 +546,8 @@ async def test_a_rule_that_never_matches_is_an_error_before_the_first_request(ru
 
 
 async def test_a_rule_for_an_unknown_tool_is_only_a_warning(caplog):
-    fine = [Rule("deny", "drop_*"), Rule("deny", "*", {"path": "x"}), Rule("allow", "Look")]
-    agent, _ = acting("done", approval_rules=[Rule("deny", "push"), *fine])
+    fine = [Rule("allow", "Look"), Rule("deny", "drop_*"), Rule("deny", "*", {"path": "x"})]
+    agent, _ = acting("done", approval_rules=[*fine, Rule("deny", "push")])
     await agent.run("go")
     [warning] = caplog.messages
     assert "push" in warning
