@@ -279,6 +279,13 @@ def test_streamed_text_parts_are_merged_except_signed_parts():
     ]
 
 
+def test_a_reply_keeps_its_parts_only_if_the_message_lacks_something():
+    parts = [{"text": "hm", "thought": True}, {"text": "so"}, call_part()]
+    assert assemble(a_chunk(*parts, finish="STOP")).raw is None
+    parts[1]["thoughtSignature"] = "MQ=="
+    assert assemble(a_chunk(*parts, finish="STOP")).raw["parts"] == parts
+
+
 # ---- signatures and alternative addresses
 
 
