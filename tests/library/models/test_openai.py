@@ -686,6 +686,11 @@ async def test_a_usage_chunk_without_choices_is_accepted_at_any_position(positio
     assert (reply.text, reply.usage) == ("a", Usage(3, 4))
 
 
+async def test_a_stream_may_end_without_a_finish_reason():
+    async with serving(stream(delta(CONTENT))) as server:
+        assert (await ask(OPENAI.model(server), streaming=True)).text == "a"
+
+
 @pytest.mark.parametrize("chunks", [[], [{"choices": None, "error_message": "too long"}]])
 async def test_a_stream_that_ends_without_a_reply_is_a_bad_response(chunks):
     async with serving(stream(*chunks)) as server:
