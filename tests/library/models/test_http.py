@@ -605,6 +605,10 @@ async def test_an_error_names_the_proxy_that_it_came_from(monkeypatch):
     with pytest.raises(ConnectionFailed, match="models.invalid .*ALL_PROXY") as caught:
         await ask(model("http://models.invalid/v1", max_retries=0))
     assert "secret" not in str(caught.value)
+    proxies_of(monkeypatch, ALL_PROXY="", HTTP_PROXY="")
+    with pytest.raises(ConnectionFailed) as caught:
+        await ask(model("http://0.0.0.0:9/v1", max_retries=0))
+    assert "proxy" not in str(caught.value)
 
 
 def test_certificates_that_cannot_be_read_are_an_error_that_names_the_variable(
