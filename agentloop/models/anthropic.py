@@ -281,7 +281,7 @@ def write_anthropic_messages(
     messages = readable(messages, "anthropic", CLAUDE_READS, CLAUDE_MAX_IMAGE)
     write_result = partial(_write_result, loadable=loadable)
     write_reply = partial(_write_assistant, address=address, betas=betas)
-    turns = in_turns(messages, write_reply, write_result, _write_part, keep_system=True)
+    turns = in_turns(messages, write_reply, write_result, _write_part)
     answered = list[Any]()
     for _, written in turns:
         answered += [block["tool_use_id"] for block in written if "tool_use_id" in block]

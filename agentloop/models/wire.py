@@ -285,21 +285,16 @@ def in_turns(
     write_reply: Callable[[AssistantMessage], Sequence[JSON]],
     write_result: Callable[[ToolMessage], Sequence[JSON]],
     write_part: Callable[[Part], JSON | None],
-    *,
-    keep_system: bool = False,
 ) -> list[tuple[str, list[JSON]]]:
     """Group messages into turns of alternating roles. A turn of the user may be empty.
 
-    Results and the user messages after them are one turn. `keep_system` makes turns of system
-    messages, too, which are otherwise left out.
+    Results and the user messages after them are one turn.
     """
     turns = list[tuple[str, list[JSON]]]()
     for message in messages:
         role = "user"
         blocks: Sequence[JSON]
         if isinstance(message, SystemMessage):
-            if not keep_system:
-                continue
             role, blocks = "system", write_content(message.content, write_part)
         elif isinstance(message, AssistantMessage):
             role, blocks = "assistant", write_reply(message)
