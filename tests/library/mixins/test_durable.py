@@ -1,5 +1,7 @@
 """Durable: a run in a DBOS workflow survives a kill at any step and repeats no side effect."""
 
+import asyncio
+import inspect
 import multiprocessing
 import os
 import random
@@ -15,10 +17,11 @@ import time
 from collections import Counter
 from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from agentloop import AssistantMessage, RunStopped, ScriptedModel, ToolMessage, tool
+from agentloop import AssistantMessage, Loop, RunStopped, ScriptedModel, ToolMessage, call, tool
 from agentloop.common.store import read_log
 from agentloop.events import TextEvent
 from agentloop.mixins.durable import Durable
@@ -244,6 +247,42 @@ async def test_outside_a_workflow_a_run_is_like_that_of_any_other_agent():
     agent = Durable(llm=ScriptedModel("hi"), listeners=[heard.append])
     assert await agent.query("x") == "hi"
     assert any(isinstance(event, TextEvent) for event in heard)
+
+
+async def test_the_steps_of_calls_have_the_order_of_the_calls_and_not_of_their_starts(monkeypatch):
+    steps = []
+
+    class Step:
+        name, step_id = "", 1
+
+        async def run_async(self, options, work):
+            self.name, DBOS.step_id = options["name"], 1
+            done = work()
+            result = await done if inspect.isawaitable(done) else done
+            DBOS.step_id = None
+            return result
+
+    class DBOS:
+        workflow_id, step_id = "w", None
+
+        @staticmethod
+        def reserve_step():
+            steps.append(Step())
+            return steps[-1]
+
+    class Hesitant(Loop):
+        async def call_tool(self, call):
+            for _ in range(9 if call.name == "first" else 0):
+                await asyncio.sleep(0)
+            return await super().call_tool(call)
+
+    class Agent(Hesitant, Durable): ...
+
+    monkeypatch.setitem(sys.modules, "dbos", SimpleNamespace(DBOS=DBOS))
+    tools = [tool("Do", name=name)(lambda: "ok") for name in ("first", "second")]
+    await Agent(llm=ScriptedModel([call("first"), call("second")], "ok"), tools=tools).run("x")
+    names = [step.name for step in steps if step.name and not step.name.startswith("model")]
+    assert names == ["start first", "first", "start second", "second"]
 
 
 def test_without_dbos_the_error_names_the_package_to_install(monkeypatch):
