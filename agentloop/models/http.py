@@ -14,6 +14,7 @@ import asyncio
 import copy
 import functools
 import inspect
+import json
 import logging
 import os
 import random
@@ -39,7 +40,16 @@ from ..errors import (
     ServerError,
 )
 from ..events import OnDelta
-from ..messages import JSON, Advised, AssistantMessage, Attempt, Message, ToolChoice, advice
+from ..messages import (
+    JSON,
+    Advised,
+    AssistantMessage,
+    Attempt,
+    Message,
+    ToolChoice,
+    advice,
+    clean_text,
+)
 from ..tools import Tool
 from .wire import (
     Accumulator,
@@ -600,7 +610,9 @@ class HTTPModel(Advised, ABC):
         if not error:
             return data
         error_code = first_text(as_dict(error), "code", "type") or "unknown"
-        raise self._error(response, content.decode(errors="replace"), error_code)
+        # without what a failed response repeats, such as the tools and the text so far
+        text = clean_text(json.dumps(error, ensure_ascii=False))
+        raise self._error(response, text, error_code)
 
     def _add_events(
         self, response: httpx.Response, parts: Accumulator, events: Iterable[bytes]

@@ -11,6 +11,7 @@ from agentloop.errors import (
     BadRequest,
     BadResponse,
     ContentRefused,
+    ContextWindowExceeded,
     Overloaded,
     RateLimited,
     ServerError,
@@ -363,6 +364,7 @@ def test_an_item_type_that_is_not_text_is_an_error():
         ("rate_limit_exceeded", RateLimited),
         ("server_is_overloaded", Overloaded),
         ("invalid_prompt", BadRequest),
+        ("context_length_exceeded", ContextWindowExceeded),
         # https://github.com/openai/codex/pull/31439
         ("bio_policy", ContentRefused),
         ("cyber_policy", ContentRefused),
@@ -372,11 +374,15 @@ def test_an_item_type_that_is_not_text_is_an_error():
     ],
 )
 async def test_a_failed_response_is_an_error(code, kind, streaming):
-    failed = {"status": "failed", "output": [], "error": {"code": code, "message": "sorry"}}
+    # OpenAI repeats the tools, and Azure adds `content_filters`
+    repeated = {"content_filters": [], "tools": [{"description": "Get the usage limit."}]}
+    error = {"code": code, "message": "sorry"}
+    failed = {"status": "failed", "output": [], "error": error} | repeated
     sent = stream(event("failed", response=failed)) if streaming else answer(failed)
     async with serving(sent) as server:
-        with pytest.raises(kind, match="sorry"):
+        with pytest.raises(kind, match="sorry") as caught:
             await ask(model(server, max_retries=0), streaming)
+        assert caught.value.should_retry is None
 
 
 # ---- streams
