@@ -548,9 +548,12 @@ class HTTPModel(Advised, ABC):
         shown = self._hide(" ".join(text.split()))[:500]
         # the clients of OpenAI and Anthropic obey this header
         should_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
-        if re.search(QUOTA_ERRORS, text[:20_000]) or _is_page(response):
+        kind = error_class(error_code or response.status_code, text)
+        # the text of a BadResponse is the model's
+        is_spent = kind is not BadResponse and re.search(QUOTA_ERRORS, text[:20_000])
+        if is_spent or _is_page(response):
             should_retry = False
-        return error_class(error_code or response.status_code, text)(
+        return kind(
             f"{self!r}: {response.status_code}: {shown}{self._advise(response, text)}",
             status=response.status_code,
             request_id=headers.get("x-request-id") or headers.get("request-id"),

@@ -124,6 +124,7 @@ async def test_the_x_should_retry_header_is_respected(status, advice, requests):
     [
         {"message": "Failed to call a function.", "code": "tool_use_failed"},  # Groq
         {"message": "Failed to generate tool_calls. Tool is not present in the tools list."},
+        {"code": "tool_use_failed", "failed_generation": "<function=find>usage limit"},
     ],
 )
 async def test_a_malformed_call_that_the_server_reports_as_an_error_is_tried_again(error):
