@@ -80,14 +80,15 @@ MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are being made at t
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 # With status 429, although waiting doesn't help: OpenAI, Anthropic, xAI, Google's quota of a day
 # (with a delay of seconds), OpenRouter's, Ollama's cloud, Kimi. Sources:
+# https://help.openai.com/en/articles/6614457-troubleshooting-api-usage-and-spend-limits,
 # https://github.com/continuedev/continue/issues/10373 (xAI),
 # https://github.com/voideditor/void/issues/557 (Google),
 # https://github.com/Gitlawb/openclaude/issues/936 (OpenRouter),
 # https://github.com/continuedev/continue/issues/11444 (Ollama),
 # https://github.com/MoonshotAI/kimi-code/pull/1857 (Kimi)
 QUOTA_ERRORS = (
-    "insufficient_quota|exceeded_current_quota|spend_limit|spending limit|PerDay|per-day|"
-    "usage limit"
+    "insufficient_quota|exceeded_current_quota|credit_balance_exhausted|spend_limit|"
+    "spending limit|PerDay|per-day|usage[ _]limit"
 )
 # LM Studio, with status 200: https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/618
 NO_ENDPOINT = "unexpected endpoint or method"

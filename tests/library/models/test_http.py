@@ -143,6 +143,8 @@ FAILURES = [{"violations": [VIOLATION]}, {"retryDelay": "5s"}]
     "error",
     [
         {"message": "no credit", "type": "insufficient_quota"},
+        {"message": "no credit", "code": "credit_balance_exhausted"},
+        {"message": "too much", "code": "organization_usage_limit_exceeded"},
         {"message": "Your account x is suspended", "type": "exceeded_current_quota_error"},  # Kimi
         "Your team x has either used all available credits or reached its monthly spending limit.",
         {"message": "Rate limit exceeded: free-models-per-day.", "code": 429},  # OpenRouter
