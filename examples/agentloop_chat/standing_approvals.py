@@ -76,10 +76,10 @@ FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional option
 # program that starts another one, the folder. git has options before its subcommand.
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
 QUOTED_VARIABLE = re.compile(r"""\b\w+=("[^"]*"|'[^']*')\s""")
-KEYWORDS = re.compile(r"((!|if|elif|while|until|do|then|else|\w+=\S*) )*")
 STARTER = re.compile(
-    r"^((\S*/)?(sudo|env|command|exec|eval|nohup|time|timeout|nice|xargs|(ba|z)?sh|"
-    r"(?>(find .*? )?-exec(dir)?))( -[ugI] \S+| (-|\d)\S*)*+ |\w+=\S* )"
+    r"((!|if|elif|while|until|do|then|else|\w+=\S*) )+|"
+    r"(\S*/)?(sudo|env|command|exec|eval|nohup|time|timeout|nice|xargs|(ba|z)?sh|"
+    r"(?>(find .*? )?-exec(dir)?))( -[ugI] \S+| (-|\d)\S*)*+ "
 )
 MAX_STARTERS = 8  # before a program
 GIT = re.compile(r"^git( -[cC] \S+| -\S+)*+ ")
@@ -208,7 +208,7 @@ def commands_in(line: str) -> Iterator[str]:
     yield line
     for text in {line, QUOTED_VARIABLE.sub("", line)}:
         for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", text)):
-            command = KEYWORDS.sub("", " ".join(part.split()), 1)
+            command = " ".join(part.split())
             yield from spellings(command)
             for _ in range(MAX_STARTERS):
                 if starter := STARTER.match(command):

@@ -231,6 +231,7 @@ def test_all_edits_and_all_calls_of_another_tool_may_be_approved():
         ),
         *((command, True) for command in ("bash -c 'rm x'", "find x -exec rm {} +", "eval rm x")),
         *((command, True) for command in ("sudo -u me rm x", "xargs -I % rm %")),
+        ("bash -c 'if rm x; then ls; fi'", True),
         *((command, False) for command in ("ls rm", "farm x", "git rm x", "echo 'a' x", "rmdir x")),
     ],
 )
