@@ -75,7 +75,7 @@ FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional option
 # What separates the commands of a line, and what may precede a program: keywords and variables, a
 # program that starts another one, the folder. git has options before its subcommand.
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
-QUOTED_VARIABLE = re.compile(r"""\b\w+=("[^"]*"|'[^']*')\s""")
+QUOTED_VALUE = re.compile(r"""=("[^"]*"|'[^']*')""")
 STARTER = re.compile(
     r"((!|if|elif|while|until|do|then|else|\w+=\S*) )+|"
     r"(\S*/)?(sudo|env|command|exec|eval|nohup|time|timeout|nice|xargs|(ba|z)?sh|"
@@ -206,7 +206,7 @@ def commands_in(line: str) -> Iterator[str]:
     Of `sudo /bin/rm x`, it yields `sudo /bin/rm x`, `/bin/rm x` and `rm x`.
     """
     yield line
-    for text in {line, QUOTED_VARIABLE.sub("", line)}:
+    for text in {line, QUOTED_VALUE.sub("=", line)}:
         for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", text)):
             command = " ".join(part.split())
             yield from spellings(command)

@@ -258,7 +258,7 @@ def test_a_rule_may_name_a_program_that_starts_others_or_a_folder(glob, line):
 def test_a_rule_against_a_command_of_git_applies_also_after_options_of_git():
     rule = for_each_command(Rule("deny", "bash", {"command": "git push*"}))
     assert rule.arguments({"command": "ls; git -C sub push"})
-    assert rule.arguments({"command": "git --no-pager -c user.name=x push origin"})
+    assert rule.arguments({"command": "git --no-pager -c user.name='A B' push origin"})
     assert not rule.arguments({"command": "git -C push log"})
 
 
