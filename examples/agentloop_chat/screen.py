@@ -184,16 +184,17 @@ class Screen(RenderedChat):
 
     async def read(self) -> None:
         """Read input until the user exits."""
-        while True:  # in a dumb terminal, a prompt ends after every line, and at Ctrl-C
-            try:
-                self.buffer.text = await self.session.prompt_async(default=self.buffer.text)
-                stdin, keys = self.session.input, self.app.key_processor
-                keys.feed_multiple(get_typeahead(stdin))  # what arrived after Enter
-                self.enter()
-                store_typeahead(stdin, keys.empty_queue())
-            except KeyboardInterrupt:
-                self.stop()
-                self.clear()  # the next prompt would not show it
+        stdin, keys = self.session.input, self.app.key_processor
+        with stdin.raw_mode():  # a terminal that edits lines loses the end of a long one
+            while True:  # in a dumb terminal, a prompt ends after every line, and at Ctrl-C
+                try:
+                    self.buffer.text = await self.session.prompt_async(default=self.buffer.text)
+                    keys.feed_multiple(get_typeahead(stdin))  # what arrived after Enter
+                    self.enter()
+                    store_typeahead(stdin, keys.empty_queue())
+                except KeyboardInterrupt:
+                    self.stop()
+                    self.clear()  # the next prompt would not show it
 
     async def tick(self) -> None:
         """Redraw the live area whenever it has changed."""

@@ -1773,6 +1773,7 @@ def test_an_unmarked_paste_to_a_screen_reader_is_one_message(chat):
     screen = chat("one", "done", term="dumb")
     say_hello(screen)
     text = "\n".join(f"line {number}" for number in range(200))
+    text += f"\n{'long ' * 5_000}\nthe end"
     screen.paste(text, marked=False)
     screen.expect("(Press Enter to send: line 0)")
     assert len(screen.server.requests) == 1
