@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import suppress
 from difflib import unified_diff
-from itertools import cycle, takewhile
+from itertools import cycle
 from pathlib import Path
 from pydoc import pager
 from typing import ClassVar
@@ -37,7 +38,7 @@ BOX_WIDTH = 4  # columns of the borders of a box
 GUTTER = " " * 7  # the line number and the sign before the text of a changed line
 COLOURS = {"-": "red", "+": "green", " ": "dim"}  # by sign
 BLOCK_START = re.compile(r"(?<=\n\n)\S")  # of Markdown
-MOST_CHANGED = 4_000  # maximum number of lines from the first to the last change of a diff
+MOST_COMPARED = 16_000_000  # maximum of a diff's changed lines, times the lines of the file
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
 
@@ -271,7 +272,7 @@ class RenderedChat(Chat):
     def diff(self, before: str, after: str) -> Text:
         """The differences of two texts, with the line numbers of the second one.
 
-        It's empty if they're too long.
+        It's empty if too many lines changed.
         """
         width = self.console.width - BOX_WIDTH - len(GUTTER)
         number, diff = 0, Text()
@@ -300,7 +301,7 @@ class RenderedChat(Chat):
                 if edit["old_text"] not in after:  # an earlier call of the turn will write it
                     return arguments
                 after = after.replace(edit["old_text"], edit["new_text"])
-        # no difference if only line ends change, or too many lines
+        # no difference if only line ends change, or too many lines change
         return self.diff(before, after) or arguments
 
     def draw_question(self, call: ToolCall, owner: str) -> None:
@@ -353,17 +354,12 @@ def lines_of(text: str) -> list[str]:
 
 
 def changed_lines(before: list[str], after: list[str]) -> list[str]:
-    """The lines of a diff. There are none if many lines changed: difflib would take minutes."""
-    start, end = equal_lines(before, after), equal_lines(before[::-1], after[::-1])
-    if max(len(before), len(after)) - start - end > MOST_CHANGED:
+    """The lines of a diff. There are none if too many changed: difflib would take minutes."""
+    old, new = Counter(before), Counter(after)
+    changed = (old - new).total() + (new - old).total()
+    if changed * max(len(before), len(after)) > MOST_COMPARED:
         return []
     return [*unified_diff(before, after, n=2, lineterm="")][2:]
-
-
-def equal_lines(one: list[str], other: list[str]) -> int:
-    """How many lines two texts have in common before the first difference."""
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def split_blocks(text: str) -> tuple[str, str]:

@@ -5,7 +5,6 @@ import pytest
 pytest.importorskip("rich", reason="the chat renders with rich")
 from agentloop_chat.mcp_questions import question_text
 from agentloop_chat.rendering import (
-    MOST_CHANGED,
     WholeMarkdown,
     all_of,
     changed_lines,
@@ -91,11 +90,10 @@ def test_a_line_of_an_argument_does_not_look_like_another_argument():
     assert "\nto: bank" not in all_of({"body": "Hello\nto: bank", "amount": 5})
 
 
-def test_a_diff_shows_a_change_of_a_long_file_but_not_a_change_of_most_of_its_lines():
-    before = [f"line {number}" for number in range(3 * MOST_CHANGED)]
-    after = [*before]
-    after[MOST_CHANGED] = "another"
+def test_a_diff_shows_changes_of_a_long_file_but_not_a_change_of_most_of_its_lines():
+    before = [f"line {number}" for number in range(12_000)]
+    after = ["first", *before[1:], "last"]
     diff = changed_lines(before, after)
-    assert [line for line in diff if line[0] in "+-"] == [f"-{before[MOST_CHANGED]}", "+another"]
+    assert [line for line in diff if line[0] in "+-"] == ["-line 0", "+first", "+last"]
     after[::2] = ["changed"] * len(after[::2])
     assert not changed_lines(before, after)
