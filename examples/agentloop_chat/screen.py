@@ -379,7 +379,7 @@ class Screen(RenderedChat):
     def enter(self, _: object = None) -> None:
         """Do what the typed text says."""
         text = self.buffer.text.strip()
-        acts = self.is_answering or text.startswith(("!", "/"))
+        acts = self.is_answering or text in EXITS or text.startswith(("!", "/"))
         is_held = acts and self.is_sent_at_once
         if is_held or self.is_pasting():
             self.buffer.insert_text("\n" + self.pastes.fold(self.arrived_text()))

@@ -1801,6 +1801,12 @@ def test_a_short_unmarked_paste_retains_its_indentation(chat):
     assert said(screen.server.requests[0]) == [f"{text.strip()} of it"]
 
 
+def test_an_unmarked_paste_does_not_leave_the_chat_before_enter(chat):
+    screen = chat()
+    screen.paste("exit\nor not\n", marked=False)
+    assert "[left:" not in screen.expect("(Press Enter to send: exit)")
+
+
 def test_short_lines_that_arrive_together_are_separate_messages(chat):
     screen = chat("one", "two")
     screen.paste("first\nsecond\n", marked=False)  # all keys arrive simultaneously
