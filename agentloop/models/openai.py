@@ -54,8 +54,16 @@ GPT_CACHE_SOURCE = (
 # models that take `additional_tools`, which OpenAI's guide to tool search describes
 GPT_LOADS_TOOLS = r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)"
 # the price of cached input relative to input; of other models, a tenth
-READ_PRICES = {"gpt-4o": 0.5, "o1": 0.5, "o3-mini": 0.5, "gpt-4.1": 0.25, "o3": 0.25, "o4": 0.25}
-READ_PRICES |= {"gpt-6.1": 0.05, "gpt-6.2": 0.05}
+READ_PRICES = {
+    "gpt-4o": 0.5,
+    "o1": 0.5,
+    "o3-mini": 0.5,
+    "gpt-4.1": 0.25,
+    "o3": 0.25,
+    "o4": 0.25,
+    "gpt-6.1": 0.05,
+    "gpt-6.2": 0.05,
+}
 
 
 class API(NamedTuple):
