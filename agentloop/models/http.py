@@ -78,9 +78,10 @@ KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
 MAX_IDLE = 1000  # idle connections to a server
 MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are being made at the same time
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
-# With status 429, although waiting doesn't help: OpenAI, Anthropic, xAI, Google's quota of a day
-# (with a delay of seconds), OpenRouter's, Ollama's cloud, Kimi. Sources:
+# With status 429, although waiting doesn't help: OpenAI, Anthropic, xAI, Ollama's cloud, Kimi, and
+# the daily quotas of OpenRouter and Google, whose error asks you to wait for seconds. Sources:
 # https://help.openai.com/en/articles/6614457-troubleshooting-api-usage-and-spend-limits,
+# https://platform.claude.com/docs/en/api/rate-limits (Anthropic),
 # https://github.com/continuedev/continue/issues/10373 (xAI),
 # https://github.com/voideditor/void/issues/557 (Google),
 # https://github.com/Gitlawb/openclaude/issues/936 (OpenRouter),
@@ -137,8 +138,9 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" decides the clas
     # https://github.com/agno-agi/agno/issues/4090,
     # https://github.com/vybestack/llxprt-code/issues/221
     "tool_use_failed|failed to generate tool": BadResponse,
-    # with status 500 or 400: llama.cpp, LM Studio. Source:
-    # https://github.com/ggml-org/llama.cpp/issues/19774
+    # with status 500 or 400: llama.cpp, LM Studio. Sources:
+    # https://github.com/ggml-org/llama.cpp/issues/19774,
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2339
     "context size has been exceeded": ContextWindowExceeded,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,

@@ -241,10 +241,11 @@ async def test_the_query_of_the_base_url_is_preserved(url, expected):
         (400, '{"error":{"code":"data_inspection_failed"}}', errors.ContentRefused),
         (400, '{"error":{"code":"1301","message":"..."}}', errors.ContentRefused),
         # Sources: https://github.com/UKGovernmentBEIS/inspect_ai/pull/2267 (xAI),
-        # https://openrouter.ai/docs/api/reference/errors-and-debugging
+        # https://openrouter.ai/docs/api/reference/errors-and-debugging,
+        # https://github.com/666ghj/BettaFish/issues/108 (DeepSeek)
         (403, "Content violates usage guidelines.", errors.ContentRefused),
         (403, '{"metadata":{"reasons":["violence"],"flagged_input":"a"}}', errors.ContentRefused),
-        (400, "Content Exists Risk", errors.ContentRefused),  # DeepSeek
+        (400, "Content Exists Risk", errors.ContentRefused),
         (400, "unknown parameter", BadRequest),
         (400, "INVALID_ARGUMENT API key not valid. Please", errors.AuthenticationFailed),
         (400, "API key expired. Please renew it.", errors.AuthenticationFailed),
