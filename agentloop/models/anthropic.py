@@ -114,6 +114,8 @@ NOT_IN_OUTPUT = (
 )
 # Blocks that the API refuses without a beta feature. Sources:
 # https://platform.claude.com/docs/en/agents-and-tools/tool-use/advisor-tool,
+# https://platform.claude.com/docs/en/agents-and-tools/mcp-connector,
+# https://platform.claude.com/docs/en/build-with-claude/compaction-threshold,
 # https://github.com/code-yeongyu/senpi/pull/1212 (fallback)
 BETA_BLOCKS = {
     "compaction": "compact-",
@@ -275,8 +277,8 @@ def write_anthropic_messages(
     API, Bedrock and Google Cloud accept each other's, but people report that they don't:
     https://github.com/openclaw/openclaw/issues/110079
 
-    `betas` names the beta features of the request. Without that of a summary, the API gets what the
-    summary replaced.
+    `betas` names the beta features of the request. If compaction isn't one of them, the API's
+    summaries are left out, and it reads the messages that they replaced.
     """
     messages = readable(messages, "anthropic", CLAUDE_READS, CLAUDE_MAX_IMAGE)
     write_result = partial(_write_result, loadable=loadable)

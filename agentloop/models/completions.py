@@ -79,7 +79,7 @@ OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemin
 CHAT_READS = "image/(jpeg|png|gif|webp)|audio/.*|application/pdf"
 BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
 
-# ---- who requires more than OpenAI: patterns for an address, a blank and a model
+# ---- who requires more than OpenAI: patterns for "ADDRESS MODEL"
 
 # Mistral's models, wherever they run: call ids have nine letters or digits. Source:
 # https://github.com/anomalyco/opencode/issues/1680
@@ -87,8 +87,8 @@ MISTRAL = "(?i:(mis|minis|magis|codes|devs|mix)tral)"
 # Mistral's own API takes files only as `document_url`. Source:
 # https://github.com/nextcloud/integration_openai/pull/419
 MISTRAL_API = r"//([^/]*\.)?mistral\.ai"
-# Mistral's own API reports the usage of a stream without `stream_options` and refuses the field, as
-# Azure does for Mistral's models, and Databricks. Sources:
+# These refuse `stream_options`: Mistral's own API, which reports the usage of a stream without it,
+# Azure for Mistral's models, and Databricks. Sources:
 # https://github.com/openai/openai-agents-python/issues/442,
 # https://github.com/BerriAI/litellm/issues/11696 (Azure),
 # https://github.com/continuedev/continue/issues/12936 (Databricks)
@@ -96,7 +96,7 @@ NO_STREAM_OPTIONS = (
     rf"{MISTRAL_API}|//([^/]*\.)?(azure)?databricks\.(com|net)|"
     rf"//[^/]*azure\.com\S* \S*{MISTRAL}"
 )
-# A reply comes before each message of the user except the first. Sources:
+# These want a reply before each message of the user except the first. Sources:
 # https://github.com/NousResearch/hermes-agent/issues/20154 (Mistral, after results),
 # https://github.com/NousResearch/hermes-agent/pull/74087 (Mistral behind llama.cpp),
 # https://github.com/google/adk-python/issues/1373 (Gemma 3 behind vLLM),

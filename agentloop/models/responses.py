@@ -103,7 +103,7 @@ def _write_reply(message: AssistantMessage, owner: str, server: str) -> list[JSO
     # without searches of xAI, which is said to refuse them in a request:
     # https://github.com/router-for-me/CLIProxyAPI/pull/4284
     kept = [item for item in kept if not item["type"].startswith("custom_tool_call")]
-    if kept and kept[-1]["type"] != "reasoning":
+    if kept and kept[-1]["type"] != "reasoning":  # which needs an item after it
         return kept
     if message.content:
         items.insert(0, {"type": "message", "role": "assistant", "content": message.content})

@@ -288,7 +288,7 @@ def in_turns(
 ) -> list[tuple[str, list[JSON]]]:
     """Group messages into turns of alternating roles. A turn of the user may be empty.
 
-    Results and the user messages after them are one turn.
+    Results and the user messages after them are one turn. System messages are turns of their own.
     """
     turns = list[tuple[str, list[JSON]]]()
     for message in messages:
