@@ -38,7 +38,7 @@ BOX_WIDTH = 4  # columns of the borders of a box
 GUTTER = " " * 7  # the line number and the sign before the text of a changed line
 COLOURS = {"-": "red", "+": "green", " ": "dim"}  # by sign
 BLOCK_START = re.compile(r"(?<=\n\n)\S")  # of Markdown
-MOST_COMPARED = 16_000_000  # maximum of a diff's changed lines, times the lines of the file
+MOST_COMPARED = 16_000_000  # maximum of a diff's changed lines times the lines of the file
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
 

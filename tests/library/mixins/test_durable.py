@@ -249,7 +249,7 @@ async def test_outside_a_workflow_a_run_is_like_that_of_any_other_agent():
     assert any(isinstance(event, TextEvent) for event in heard)
 
 
-async def test_the_steps_of_calls_have_the_order_of_the_calls_and_not_of_their_starts(monkeypatch):
+async def test_steps_have_the_order_of_the_calls_whichever_call_starts_first(monkeypatch):
     steps = []
 
     class Step:

@@ -297,7 +297,7 @@ async def test_calls_of_a_model_that_declined_do_not_run_and_are_not_sent_back(s
 async def test_blocks_of_a_beta_feature_are_sent_only_with_it(name, beta, blocks):
     blocks = [thought("x"), *blocks, text("so"), use()]
     if blocks[1] == HOP:
-        del blocks[0]  # the API requires it
+        del blocks[0]  # the API refuses thinking before a fallback
     async with AnthropicDouble([Reply(blocks=blocks), "yes", "done"]) as server:
         plain = model(server, model=name, cache=False)
         agent = agent_of(replace(plain, betas=[beta]), False, TOOLS)
