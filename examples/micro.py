@@ -496,9 +496,9 @@ def delete(name: str) -> str:
 async def main(prompt: str) -> None:
     """Answer a prompt in the terminal, and continue the session in agent.jsonl."""
     llm: ChatModel = ScriptedModel(scripted_call("delete", name="old.txt"), "old.txt is deleted.")
-    if "ANTHROPIC_API_KEY" in os.environ:
+    if prompt and "ANTHROPIC_API_KEY" in os.environ:
         llm = ChatAnthropic(os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-5"))
-    elif {"OPENAI_API_KEY", "OPENAI_BASE_URL"} & os.environ.keys():
+    elif prompt:
         llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5.4-mini"))
     agent = Assistant(
         llm=llm,
@@ -506,7 +506,7 @@ async def main(prompt: str) -> None:
         session="agent.jsonl",
         requires_approval=lambda name, arguments: name == "delete",
     )
-    await show(agent.query_stream(prompt))
+    await show(agent.query_stream(prompt or "Delete old.txt."))
     while agent.pending:
         for call in agent.pending:
             answer = await asyncio.to_thread(input, f"Run {call['function']}? [y/n] ")
@@ -528,4 +528,4 @@ async def show(events: AsyncIterator[Event]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(" ".join(sys.argv[1:]) or "Delete old.txt."))
+    asyncio.run(main(" ".join(sys.argv[1:])))

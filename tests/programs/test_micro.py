@@ -333,9 +333,10 @@ async def test_all_features_together(wire, tmp_path):
         assert server.refusals == []
 
 
-def test_the_program_runs_offline(tmp_path):
+def test_the_program_runs_offline_unless_it_gets_a_prompt(tmp_path):
     (tmp_path / "old.txt").touch()
     env = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
+    env |= {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     done = subprocess.run(
         [sys.executable, str(MICRO)],
         cwd=tmp_path, env=env, input="y\n", capture_output=True, text=True, timeout=60,
