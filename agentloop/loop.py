@@ -171,7 +171,7 @@ class Loop(Settings):
     # ---- the seams, for mixins to override
 
     async def context(self) -> list[Message]:
-        """The messages of the next request. Nothing is sent, and the next call gives equal ones."""
+        """The messages of the next request. It sends nothing, and changes nothing."""
         text = self.system_text()
         return [SystemMessage(text), *self.messages] if text else [*self.messages]
 
@@ -206,7 +206,7 @@ class Loop(Settings):
         """
         run = self.active_run
         outcomes = list[BaseException | None]()
-        if run is None:  # a nested call of an abandoned tool
+        if run is None:  # a tool that ignored its cancellation makes a call after the run
             return None
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
@@ -238,7 +238,7 @@ class Loop(Settings):
             return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except Asks as stop:
             self.record(stop.entry(call))
-            raise Stop(stop.reason, stop.text) from stop  # an Asks would let an outer call ask, too
+            raise Stop(stop.reason, stop.text) from stop  # a tool around it would seem to ask, too
         except BaseException as error:
             if ends_run(error, self.on_tool_error):
                 raise
