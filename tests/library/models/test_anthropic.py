@@ -557,7 +557,6 @@ async def test_a_block_without_a_valid_type_is_a_bad_response(block):
 @pytest.mark.parametrize(
     ("messages", "settings", "words"),
     [
-        ([*HI, CALLED, RESULT], {}, "must define tools"),
         (HI, {"thinking": 5}, "greater than or equal to 1024"),
         (HI, {"extra": {"zzz": 1}}, "Extra inputs"),
     ],

@@ -1224,6 +1224,16 @@ async def test_a_typed_answer_after_calls_needs_no_tools_of_the_agent(wire):
     assert (result.value, result.stop_reason) == (3, "done")
 
 
+@for_wires(ANTHROPIC, RESPONSES)
+async def test_an_agent_without_tools_continues_a_conversation_with_calls(wire):
+    async with wire.double(["Noon.", "Bye."]) as server:
+        agent = Agent(llm=wire.model(server, **wire.thinks))
+        agent.load_history([*HI, CALLED, RESULT, AssistantMessage("Noon.")])
+        assert await agent.query("What did you say?") == "Noon."
+        assert await agent.query("Thanks.") == "Bye."
+    assert (server.refusals, server.prefix_breaks) == ([], [])
+
+
 async def test_instructions_before_an_empty_reply_are_valid_for_anthropic():
     empty = AssistantMessage(" ", raw={"provider": "google", "parts": [{"text": " "}]})
     talk = [*HI, SystemMessage("Be brief."), *HI, empty, *HI]
