@@ -5,7 +5,15 @@ from functools import partial
 
 import pytest
 
-from agentloop import AssistantMessage, Request, SystemMessage, ToolCall, ToolMessage, UserMessage
+from agentloop import (
+    AssistantMessage,
+    Request,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    tool,
+)
 
 from .caches import CACHES, CLAUDE, GEMINI, GPT, Body, anthropic, body_of, by_prefix, openai, tokens
 
@@ -87,6 +95,14 @@ def test_every_eighth_request_follows_a_pause():
 
 
 CALLS = (ToolCall("1", "look", "{}"), ToolCall("2", "look", "{}"))
+
+
+@tool
+def look() -> str:
+    """Looks."""
+    return "a"
+
+
 REQUEST = Request(
     [
         SystemMessage("Be good."),
@@ -94,15 +110,16 @@ REQUEST = Request(
         AssistantMessage("", CALLS),
         ToolMessage("1", "look", "a"),
         ToolMessage("2", "look", "b"),
-    ]
+    ],
+    [look],
 )
 
 
 def test_a_body_contains_the_blocks_sent_by_the_model():
     sent = {"Anthropic": CLAUDE, "OpenAI": GPT, "Google": GEMINI}
     bodies = {name: body_of(model, REQUEST) for name, model in sent.items()}
-    assert bodies["Anthropic"].kinds == ["", "", "call", "call", "result", "result"]
-    assert bodies["Anthropic"].marks == [0, 1, 5]
-    assert bodies["OpenAI"].marks == [0, 1, 5]
-    assert len(bodies["Google"].blocks) == 6
+    assert bodies["Anthropic"].kinds == ["", "", "", "call", "call", "result", "result"]
+    assert bodies["Anthropic"].marks == [0, 1, 2, 6]
+    assert bodies["OpenAI"].marks == [1, 2, 6]
+    assert len(bodies["Google"].blocks) == 7
     assert all(b"cache_control" not in block for block in bodies["Anthropic"].blocks)
