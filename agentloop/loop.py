@@ -171,7 +171,7 @@ class Loop(Settings):
     # ---- the seams, for mixins to override
 
     async def context(self) -> list[Message]:
-        """The messages of the next request. It sends nothing, and changes nothing."""
+        """The messages of the next request: equal ones if you ask twice. Nothing is sent."""
         text = self.system_text()
         return [SystemMessage(text), *self.messages] if text else [*self.messages]
 
