@@ -561,6 +561,10 @@ class TestLoop:
         self, sync, timeout, monkeypatch
     ):
         returned, notified = threading.Event(), threading.Event()
+        others = tool_threads()  # that another test has left
+
+        def own_threads():
+            return [thread for thread in tool_threads() if thread not in others]
 
         def pay_sync() -> str:
             returned.set()
@@ -584,17 +588,15 @@ class TestLoop:
             task = asyncio.create_task(agent.run("x"))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            if tool_threads():
-                notified.wait(
-                    5
-                )  # the tool's thread has notified the event loop, which has not reacted yet
+            if own_threads():  # it has notified the event loop, which has not reacted yet
+                notified.wait(5)
             ended = returned.is_set()
             task.cancel()
             await asyncio.wait([task])
             ended = ended or (returned.is_set() and not sync)  # a thread may have continued alone
             texts = [m.text for m in agent.messages if isinstance(m, ToolMessage)]
             assert not ended or texts == ["paid"], turns
-            for thread in tool_threads():
+            for thread in own_threads():
                 thread.join(5)
 
     async def test_an_error_takes_precedence_over_a_done_call(self):
