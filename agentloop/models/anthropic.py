@@ -125,9 +125,6 @@ BETA_BLOCKS = {
 }
 USER_PREFIX, END = b'{"role":"user"', b"}]}"  # how an encoded message of the user begins and ends
 CONTROL = b',"cache_control":'
-# The API refuses a request that has calls but declares no tools. Source:
-# https://github.com/anthropics/anthropic-sdk-python/issues/494
-NO_TOOL: JSON = {"name": "no_tool", "input_schema": {"type": "object"}}
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
 # Models that take thinking back only after the same prefix as when they thought: the same system
 # prompt, tools and messages. Source:
@@ -628,8 +625,6 @@ class ChatAnthropic(HTTPModel):
         # deferred tools come first, because the last tool gets the cache mark, and they can't
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
-        if not declared and any(isinstance(message, ToolMessage) for message in messages):
-            declared, tool_choice = [NO_TOOL], "none"
         blocks = write_content(system, _write_part)
         binds = re.search(BINDS_THINKING, self.model)
         betas = self._betas
