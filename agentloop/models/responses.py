@@ -100,10 +100,7 @@ def _write_reply(message: AssistantMessage, owner: str, server: str) -> list[JSO
         for call in message.tool_calls
     ]
     kept = kept_blocks(message, "output", "responses", owner, "function_call", items, _items_text)
-    # without searches of xAI, which is said to refuse them in a request:
-    # https://github.com/router-for-me/CLIProxyAPI/pull/4284
-    kept = [item for item in kept if not item["type"].startswith("custom_tool_call")]
-    if kept and kept[-1]["type"] != "reasoning":  # which needs an item after it
+    if kept:
         return kept
     if message.content:
         items.insert(0, {"type": "message", "role": "assistant", "content": message.content})
@@ -265,9 +262,13 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
     parts = _parts_of(items, "message")
     if any("refusal" in part for part in parts):
         stop = "refused"
+    # The server ran these calls. In a request, xAI knows no such item, and OpenAI wants the output.
+    # Sources: https://github.com/router-for-me/CLIProxyAPI/pull/4284 (xAI),
+    # https://github.com/diegosouzapw/OmniRoute/issues/8946 (OpenAI)
+    kept = [item for item in items if not item["type"].startswith("custom_tool_call")]
     raw = None
-    if status == "completed" and not has_other_calls and _is_needed(items):
-        raw = {"provider": "responses", "owner": owner, "output": items}
+    if status == "completed" and not has_other_calls and _is_needed(kept):
+        raw = {"provider": "responses", "owner": owner, "output": kept}
     return AssistantMessage(
         content=_items_text(items),
         tool_calls=tuple(calls),
