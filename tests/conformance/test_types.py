@@ -367,5 +367,6 @@ def test_no_program_or_page_names_a_model_that_a_vendor_shuts_down():
     for folder in ("agentloop", "examples"):
         paths += [path for path in (ROOT / folder).rglob("*.*") if path.suffix in SUFFIXES]
     for path in paths:
-        text = re.sub(r"READ_PRICES = \{[^}]*", "", path.read_text(encoding="utf-8"))
-        assert not ending & {*re.findall(r"""["']([\w.-]+)["']""", text)}, path
+        text = path.read_text(encoding="utf-8")
+        # not the keys of a table of prices, which also has old models
+        assert not ending & {*re.findall(r"""["']([\w.-]+)["'](?!: [\d.])""", text)}, path
