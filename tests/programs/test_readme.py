@@ -16,6 +16,8 @@ import pytest
 
 from agentloop import ChatAnthropic, ChatOpenAI, CompactionConfig
 from agentloop.common.store import SESSION_DIR
+from agentloop.models import completions
+from agentloop.models.wire import NEEDS_THOUGHTS
 from tests import ROOT
 from tests.programs.cli.held_double import HeldDouble
 
@@ -98,6 +100,21 @@ def test_the_page_of_parts_lists_each_part_with_its_import_path():
     files = [path for name in packages for path in (PACKAGE / name).glob("[a-z]*.py")]
     parts = {f"agentloop.{path.parent.name}.{path.stem}" for path in files}
     assert modules == parts - SHARED
+
+
+def test_the_page_of_parts_lists_the_servers_that_have_rules_of_their_own():
+    listed = re.search(r"rules of these are built in.*?: (.*?)\. ", PARTS, re.DOTALL)
+    names = re.split(r",\s+|\s+and\s+", listed[1].lower())
+    for folder in (PACKAGE, ROOT / "tests" / "library"):
+        paths = (folder / "models").glob("*.py")
+        text = "".join(path.read_text(encoding="utf-8") for path in paths).lower()
+        assert [name for name in names if name not in text] == []
+    rules = [*vars(completions).values(), NEEDS_THOUGHTS]
+    patterns = " ".join(rule for rule in rules if isinstance(rule, str) and "//" in rule)
+    hosts = {*re.findall(r"(\w+)\\\.(?=[(\w])", patterns)}
+    hosts -= {"api", "moonshot"}  # Moonshot AI's model is listed, Kimi
+    assert len(hosts) >= 8
+    assert [host for host in hosts if not any(name in host for name in names)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
