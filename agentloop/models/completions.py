@@ -78,6 +78,11 @@ OPAQUE_OF_CALLS = ("extra_content", "provider_specific_fields")  # Gemini; Gemin
 # https://developers.openai.com/api/docs/guides/file-inputs
 CHAT_READS = "image/(jpeg|png|gif|webp)|audio/.*|application/pdf"
 BETWEEN: JSON = {"role": "assistant", "content": "(no reply)"}
+# The result of a tool that returns nothing. Some servers refuse an empty one. Sources:
+# https://github.com/anomalyco/opencode/issues/15371 (OpenCode),
+# https://github.com/quailyquaily/mistermorph/pull/46 (Ark),
+# https://github.com/earendil-works/pi/pull/3311 (Z.AI, MiniMax)
+NO_TEXT = "(no text)"
 
 # ---- who requires more than OpenAI: patterns for "ADDRESS MODEL"
 
@@ -372,7 +377,7 @@ def write_openai_messages(
     for message in readable(messages, "openai", CHAT_READS):
         if isinstance(message, ToolMessage):
             call_id = _write_id(message.tool_call_id, server)
-            result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
+            result = {"role": "tool", "tool_call_id": call_id, "content": message.text or NO_TEXT}
             written.insert(len(written) - bool(attached), result)
             media = _attachment(message, server)
             if media and not attached:

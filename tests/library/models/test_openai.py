@@ -15,6 +15,7 @@ from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
 from agentloop.messages import (
     AssistantMessage,
     FilePart,
+    ImagePart,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -238,9 +239,18 @@ def test_a_stream_is_asked_for_its_usage_except_where_that_is_refused(address, m
 
 
 def test_content_is_null_for_replies_with_only_calls_and_empty_replies_are_omitted():
-    turn = [AssistantMessage(), CALLED, ToolMessage("a", "time", "")]
+    turn = [AssistantMessage(), CALLED, ToolMessage("a", "time", "noon")]
     contents = [(m["role"], m["content"]) for m in write_openai_messages([*HI, *turn])]
-    assert contents == [("user", "hi"), ("assistant", None), ("tool", "")]
+    assert contents == [("user", "hi"), ("assistant", None), ("tool", "noon")]
+
+
+@pytest.mark.parametrize("content", ["", [ImagePart("https://example.com/a.png")]])
+def test_a_result_has_some_text_even_if_its_tool_returns_none(content):
+    # OpenCode: "The content field in the Message object at messages.2 is empty"
+    # https://github.com/anomalyco/opencode/issues/15371
+    written = write_openai_messages([*HI, CALLED, ToolMessage("a", "time", content)])
+    assert written[2]["role"] == "tool"
+    assert written[2]["content"].strip()
 
 
 @pytest.mark.parametrize(
