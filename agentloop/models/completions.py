@@ -275,13 +275,14 @@ def read_openai_usage(usage: JSON) -> Usage | None:
     asked = max(counts["prompt_tokens"], counts["input_tokens"])
     answered = max(counts["completion_tokens"], counts["output_tokens"])
     reasoning = counts["reasoning_tokens"]
-    if counts["total_tokens"] == asked + answered + reasoning:
-        answered += reasoning  # xAI counts reasoning separately
     cached = max(
         counts["cached_tokens"],
         counts["num_cached_tokens"],  # Mistral
         counts["prompt_cache_hit_tokens"],  # DeepSeek
     )
+    rest = counts["total_tokens"] - asked - answered
+    if rest == reasoning or (rest > 0 and not cached):
+        answered += rest  # xAI and Google count reasoning separately; Google only in the total
     if cached > asked:
         asked += cached  # xAI sometimes counts these separately, too
     return Usage(

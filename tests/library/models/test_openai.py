@@ -514,6 +514,8 @@ USAGES = {  # usage fields in addition to 100 input and 50 output tokens, and th
         {"prompt_tokens_details": {"cache_write_tokens": 60}},
         Usage(100, 50, cache_write_tokens=60),
     ),
+    # Source: https://discuss.ai.google.dev/t/127400
+    "Google": ({"total_tokens": 180}, Usage(100, 80)),
     "xAI": (REASONING | {"total_tokens": 180}, Usage(100, 80, reasoning_tokens=30)),
     # Source: packages/xai/src/convert-xai-chat-usage.ts of vercel/ai
     "xAI: cached": ({"prompt_tokens_details": {"cached_tokens": 400}}, Usage(500, 50, 400)),
