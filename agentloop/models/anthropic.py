@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 
 from ..common.found_tools import found_tools
 from ..common.model_info import CacheRules
-from ..errors import BadRequest
+from ..errors import BadRequest, BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
@@ -473,7 +473,7 @@ class AnthropicChunks(Accumulator):
     def add(self, event: JSON) -> None:
         blocks = self.data.setdefault("content", [])
         usage = self.data.setdefault("usage", {})
-        kind = event.get("type")
+        kind, reply_id = event.get("type"), self.data.get("id")
         piece: JSON = as_dict(
             event.get("content_block") or event.get("delta") or event.get("message")
         )
@@ -488,6 +488,8 @@ class AnthropicChunks(Accumulator):
             piece.pop("estimated_tokens", None)
             grow(block, piece, piece)
             self.call(piece.get("partial_json", ""), block.get("name", ""), block.get("id", ""))
+        elif blocks and not self.complete and piece.get("id", reply_id) != reply_id:
+            raise BadResponse("another reply starts within the reply")  # a proxy has tried again
         else:  # message_start and message_delta; other events are ignored
             # counts are totals so far; an event may leave out those that stay the same
             usage |= drop_none(as_dict(event.get("usage") or piece.get("usage")))

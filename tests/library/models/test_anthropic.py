@@ -546,6 +546,15 @@ def test_streamed_usage_merges_two_parts_and_keeps_counts_missing_from_the_secon
     assert reply.usage == Usage(12, 40, 9)
 
 
+def test_a_stream_with_parts_of_two_replies_is_a_bad_response():
+    # the thinking of both, in one message, is refused: https://github.com/vercel/ai/issues/18331
+    first, again = ({"type": "message_start", "message": {"id": i, "content": []}} for i in "ab")
+    begun = [first, first, start(0, text("hel")), first]
+    assert read_stream(again, *begun).text == "hel"
+    with pytest.raises(BadResponse, match="another reply starts"):
+        read_stream(*begun, again)
+
+
 @pytest.mark.parametrize("block", [{"type": {}}, {"text": "a"}])
 async def test_a_block_without_a_valid_type_is_a_bad_response(block):
     body = {"content": [text("a"), block], "stop_reason": "end_turn"}
