@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 from ..errors import BadResponse
@@ -111,6 +112,11 @@ ALTERNATING = rf"{MISTRAL}|(?i:gemma-?[1-3])|//[^/]*perplexity\.ai|perplexity/"
 # https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
 # https://github.com/TencentCloud/TencentDB-Agent-Memory/issues/1313
 NEEDS_CONTENT = r"//api\.cloudflare\.com|workers-ai/"
+# Kimi refuses each request that has a schema with no type, or with one beside `anyOf`. Sources:
+# https://github.com/MoonshotAI/kimi-cli/issues/1595,
+# https://github.com/MoonshotAI/kimi-code/issues/2661,
+# https://github.com/anomalyco/opencode/issues/40127 (Kimi behind OpenCode)
+NEEDS_TYPES = "(?i:kimi|moonshot)"
 # OpenCode's gateway sends `reasoning`, and only takes `reasoning_content`. Sources:
 # https://github.com/can1357/oh-my-pi/issues/1157,
 # https://github.com/can1357/oh-my-pi/issues/1482
@@ -141,6 +147,7 @@ STRICT_KEYWORDS = re.compile(
     "minItems|maxItems"
 )
 FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
+ANY = ["string", "number", "boolean", "object", "array", "null"]
 MAX_NESTED = 10  # how deep types may be nested to be put in place of the references to them
 MAX_INLINED = 20_000  # characters of the schema then; a type may be in many places
 
@@ -242,6 +249,30 @@ def inline_types(schema: JSON) -> JSON:
         if '"$ref": "' not in text:
             return whole
     return schema
+
+
+def add_types(schema: JSON) -> JSON:
+    """Give each subschema a type, but none to one with alternatives: these get it."""
+
+    def visit(found: Any, default: Any) -> None:
+        if not isinstance(found, dict):
+            return
+        node = cast(JSON, found)
+        if not node.keys() & {"type", "anyOf", "oneOf", "allOf", "$ref"}:
+            node["type"] = default
+        kind = node.get("type", ANY)
+        for name in ("anyOf", "oneOf"):
+            for choice in node.get(name, ()):
+                visit(choice, kind)
+        if "anyOf" in node:
+            node.pop("type", None)
+        nested = (as_dict(node, name).values() for name in ("properties", "$defs"))
+        for subschema in (node.get("items"), node.get("additionalProperties"), *chain(*nested)):
+            visit(subschema, ANY)
+
+    whole: JSON = json.loads(json.dumps(schema))
+    visit(whole, "object")
+    return whole
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:

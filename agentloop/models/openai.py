@@ -22,8 +22,10 @@ from ..common.model_info import CacheRules
 from ..messages import JSON, AssistantMessage, Message, SystemMessage, ToolChoice
 from ..tools import Tool
 from .completions import (
+    NEEDS_TYPES,
     NO_STREAM_OPTIONS,
     OpenAIChunks,
+    add_types,
     inline_types,
     read_openai_reply,
     write_openai_messages,
@@ -177,6 +179,8 @@ class ChatOpenAI(HTTPModel):
     def _declare(self, tool: Tool) -> JSON:
         parameters = inline_types(tool.parameters) if self.api == "chat" else tool.parameters
         schema = write_openai_schema("parameters", parameters, self.strict)
+        if re.search(NEEDS_TYPES, f"{self.base_url} {self.model}"):
+            schema["parameters"] = add_types(schema["parameters"])
         about = declare(tool, "openai", schema)
         if self.api == "responses":
             about.setdefault("strict", False)  # strict is the default of the API

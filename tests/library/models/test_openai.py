@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -361,6 +362,33 @@ async def test_chat_completions_gets_the_types_of_parameters_in_their_place():
     assert found["unit"] == unit | {"description": "what you want"}
     assert found["places"]["items"]["properties"]["unit"] == unit | {"default": "celsius"}
     assert found["home"]["anyOf"] == [found["places"]["items"], {"type": "null"}]
+
+
+def check_types(schema):
+    """Check a schema like Kimi: "type is not defined", and "type should be defined in anyOf"."""
+    assert ("anyOf" in schema) != ("type" in schema), schema
+    inner = [*schema.get("anyOf", ()), *schema.get("properties", {}).values()]
+    for subschema in [*inner, schema.get("items")]:
+        if subschema is not None:
+            check_types(subschema)
+
+
+@pytest.mark.parametrize("url", ["https://api.moonshot.ai/v1", "https://openrouter.ai/api/v1"])
+async def test_each_schema_has_a_type_for_kimi_and_none_has_one_beside_alternatives(url):
+    def search(properties: dict[str, int], values: list, value: Any, maybe: Any | None) -> None:
+        """Search."""
+
+    unions = {
+        "properties": {"type": "object", "properties": {"a": {}, "b": {"enum": [1]}}},
+        "page": {"type": "object", "anyOf": [{"required": ["id"]}, {"required": ["url"]}]},
+    }
+    found = Tool("find", "Find.", {"type": "object", "properties": unions})
+    model = ChatOpenAI("moonshotai/kimi-k3", base_url=url, api_key="k")
+    body = model.body([UserMessage("hi")], [tool(search), found], "auto", False)
+    for declared in body["tools"]:
+        check_types(declared["function"]["parameters"])
+    page = body["tools"][1]["function"]["parameters"]["properties"]["page"]
+    assert page["anyOf"][0] == {"required": ["id"], "type": "object"}
 
 
 class Branch(BaseModel):
