@@ -98,7 +98,12 @@ ANTHROPIC_STOP_REASONS = {
 # the types of files that models read. Sources:
 # https://platform.claude.com/docs/en/build-with-claude/vision,
 # https://platform.claude.com/docs/en/build-with-claude/pdf-support
-CLAUDE_READS = "image/(jpeg|png|gif|webp)|application/pdf|text/.*"
+CLAUDE_IMAGES = "image/(jpeg|png|gif|webp)"
+CLAUDE_READS = rf"{CLAUDE_IMAGES}|application/pdf|text/.*"
+# These read only images. DeepSeek ignores documents, and Kimi refuses them. Sources:
+# https://github.com/maximhq/bifrost/pull/6741, https://github.com/MoonshotAI/Kimi-K2.5/issues/27,
+# https://platform.minimaxi.com/docs/api-reference/text-anthropic-api (MiniMax)
+NO_DOCUMENTS = r"//[^/]*(deepseek\.com|moonshot\.(ai|cn)|kimi\.com|minimaxi?\.(io|com))"
 CLAUDE_MAX_IMAGE = 10 * 2**20  # characters in base64
 CHOICES: dict[str, JSON] = {
     "auto": {"type": "auto"},
@@ -280,7 +285,8 @@ def write_anthropic_messages(
     `betas` names the beta features of the request. If compaction isn't one of them, the API's
     summaries are left out, and it reads the messages that they replaced.
     """
-    messages = readable(messages, "anthropic", CLAUDE_READS, CLAUDE_MAX_IMAGE)
+    reads = CLAUDE_IMAGES if re.search(NO_DOCUMENTS, address) else CLAUDE_READS
+    messages = readable(messages, "anthropic", reads, CLAUDE_MAX_IMAGE)
     write_result = partial(_write_result, loadable=loadable)
     write_reply = partial(_write_assistant, address=address, betas=betas)
     turns = in_turns(messages, write_reply, write_result, _write_part)

@@ -468,6 +468,21 @@ async def test_tools_system_prompt_and_the_last_two_user_messages_have_cache_mar
     assert hour.count('"cache_control": {"type": "ephemeral", "ttl": "1h"}') == 4
 
 
+@pytest.mark.parametrize("url", ["api.deepseek.com/anthropic", "api.kimi.com/coding"])
+def test_servers_that_take_no_documents_get_the_text_of_files_instead(url):
+    files = [
+        FilePart(data=b"a,b", media_type="text/csv", name="a.csv"),
+        FilePart(data=b"%PDF\xff", media_type="application/pdf"),
+    ]
+    turn = [UserMessage(files)]
+    other = ChatAnthropic("m", base_url=f"https://{url}", api_key="k")
+    [message] = body_of(other, turn)["messages"]
+    assert [block["type"] for block in message["content"]] == ["text", "text"]
+    assert message["content"][0]["text"] == "a,b"
+    [message] = body_of(LLM, turn)["messages"]
+    assert [block["type"] for block in message["content"]] == ["document", "document"]
+
+
 @pytest.mark.parametrize("own", [1, 2, 3])
 async def test_own_cache_marks_of_attachments_take_the_place_of_others(own):
     # "A maximum of 4 blocks with cache_control may be provided. Found 5."
