@@ -425,7 +425,8 @@ def _as_readable(part: Part, provider: str, reads: str, max_image: float) -> Par
     with suppress(ValueError):  # it isn't text
         text = base64.b64decode(data).decode()
         if text.strip() and "\0" not in text:
-            return TextPart(text)
+            name = getattr(part, "name", None)
+            return TextPart(f"{name}:\n{text}" if name else text)
     about = f"a file of type {kind} with {len(data) * 3 / 4000:,.0f} kB"
     logger.warning("left out %s: this model can't read it", about)
     return TextPart(f"[Left out: {about}, which this model can't read.]")

@@ -478,7 +478,7 @@ def test_servers_that_take_no_documents_get_the_text_of_files_instead(url):
     other = ChatAnthropic("m", base_url=f"https://{url}", api_key="k")
     [message] = body_of(other, turn)["messages"]
     assert [block["type"] for block in message["content"]] == ["text", "text"]
-    assert message["content"][0]["text"] == "a,b"
+    assert message["content"][0]["text"] == "a.csv:\na,b"
     [message] = body_of(LLM, turn)["messages"]
     assert [block["type"] for block in message["content"]] == ["document", "document"]
 

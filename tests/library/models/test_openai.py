@@ -125,7 +125,7 @@ def test_a_prompt_whose_parts_are_all_text_is_sent_as_a_string():
     llm = ChatOpenAI("m", base_url="http://x")
     file = FilePart(data=b"a, b", media_type="text/csv", name="a.csv")
     [message] = body_of(llm, [UserMessage([TextPart("Sum up."), file])], ())["messages"]
-    assert message["content"] == "Sum up.\na, b"
+    assert message["content"] == "Sum up.\na.csv:\na, b"
 
 
 def test_a_pdf_is_a_document_for_mistrals_own_api():

@@ -537,10 +537,12 @@ READ_BY = {"openai": [4], "responses": [2], "anthropic": [], "google": [3, 4]}
 
 
 @pytest.mark.parametrize("kind", ["image/svg+xml", "application/json", "text/csv"])
-async def test_a_model_gets_the_text_of_a_text_file(wire, kind):
+async def test_a_model_gets_the_name_and_the_text_of_a_text_file(wire, kind):
     text = "<svg>"
-    turn = [*HI, CALLED, replace(RESULT, content=[FilePart(data=text.encode(), media_type=kind)])]
+    file = FilePart(data=text.encode(), media_type=kind, name="n.txt")
+    turn = [*HI, CALLED, replace(RESULT, content=[file])]
     sent = json.dumps(await sent_body(wire, turn, TOOLS, **wire.bare))
+    assert "n.txt" in sent
     assert text in sent or base64.b64encode(text.encode()).decode() in sent
     assert "svg+xml" not in sent
 
