@@ -61,9 +61,8 @@ class Decides(Loop):
         """
         from .review import decide_call  # optional
 
-        self.refuse_if_busy()
         with self.log.lock:  # another thread may decide at the same time
-            state = self.state_to_decide(call_id)
+            state = self.waiting_call(call_id)
             decide_call(self, state, verdict, note, arguments, by)
         if not can_continue(self.conversation):  # the call was deferred, and the model has answered
             self.add_note(DECIDED)
@@ -81,10 +80,6 @@ class Decides(Loop):
             if answer is None:
                 answer = Answered(call_id, to_result(state.call, content, self.max_result_chars))
             self.record(record_of(state.call, answer))
-
-    def state_to_decide(self, call_id: str) -> CallState:
-        """The state of a call that you may decide on. Raises ValueError for any other."""
-        return self.waiting_call(call_id)
 
     def waiting_call(self, call_id: str) -> CallState:
         """The state of a call that may still start.

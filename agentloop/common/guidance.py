@@ -13,7 +13,7 @@ from ..messages import advice
 
 FOR_MIXINS = [
     *("active_run", "add", "add_note", "apply_summary", "conversation", "emit", "fold", "listened"),
-    *("load_records", "refuse_if_busy", "request_tokens", "state_to_decide", "summary_is_due"),
+    *("load_records", "refuse_if_busy", "request_tokens", "summary_is_due"),
     *("system_text", "token_rate", "tool", "turn_tools", "wait_for_cancelled_run", "waiting_call"),
 ]
 

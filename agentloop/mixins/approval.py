@@ -159,11 +159,6 @@ class Deferrals(Fold):
             self.ids.clear()
 
 
-def lacks_result(state: CallState) -> bool:
-    """Whether a kill came before the result which says that the deferred call waits."""
-    return state.defers and state.result is None
-
-
 def undecided(state: CallState) -> list[CallState]:
     """The calls that await a decision: this one, or those inside it at any depth."""
     if state.result:
@@ -255,15 +250,6 @@ class Approval(Gate):
             calls += map(asked, undecided(state))
         return tuple(calls)
 
-    def state_to_decide(self, call_id: str) -> CallState:
-        if call_id not in [call.id for call in self.deferred]:
-            return super().state_to_decide(call_id)
-        state = self.conversation.states[call_id]
-        if lacks_result(state):
-            result = state.call.answer(DEFERRED, is_error=True)
-            self.record(record_of(state.call, result))
-        return state
-
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Approve this tool's calls from now on, until its definition changes.
 
@@ -304,8 +290,7 @@ class Approval(Gate):
         """The deferred calls whose outcome the model doesn't know yet: those decided, or others."""
         ids = self.fold(Deferrals).ids
         states = self.conversation.in_call_order() if ids else ()
-        chosen = [state for state in states if state.call.id in ids]
-        deferred = [state for state in chosen if state.deferred or lacks_result(state)]
+        deferred = [state for state in states if state.call.id in ids and state.deferred]
         return [state for state in deferred if decided != bool(undecided(state))]
 
     def _announce_decision(self) -> None:

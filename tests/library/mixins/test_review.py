@@ -32,7 +32,7 @@ from agentloop.common.review import DENIED, Ask, Decision
 from agentloop.depends import current_agent
 from agentloop.events import SubAgentEvent
 from agentloop.messages import ImagePart, TextPart
-from agentloop.mixins.approval import Approval, Deferred, Rule
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import ask_user
@@ -253,21 +253,6 @@ async def test_a_deferred_call_is_decided_while_the_conversation_continues(
         assert sum(word in message.text for message in agent.messages[:-2]) == 2
 
 
-async def test_a_deferred_call_that_has_no_result_yet_is_not_pending():
-    bank = Bank()
-    agent = bank.agent(defer_approval=True)
-    await agent.run("go")
-    records = [*agent.log]
-    at = next(at for at, record in enumerate(records) if isinstance(record, Deferred))
-    killed = bank.agent(defer_approval=True)
-    record_all(killed, records[: at + 1])
-    assert killed.pending == ()
-    [waiting] = killed.deferred
-    killed.decide(waiting.id, "allow")
-    await killed.run()
-    assert bank.paid == {(500, "anna"): 1}
-
-
 async def test_a_deferred_call_does_not_run_in_an_agent_that_never_asks():
     bank = Bank()
     agent = bank.agent(defer_approval=True)
@@ -460,8 +445,8 @@ async def test_a_call_that_one_thread_denies_is_not_allowed_by_another_meanwhile
     both = Barrier(2)
 
     class Meeting(Asking):
-        def state_to_decide(self, call_id):
-            state = super().state_to_decide(call_id)
+        def waiting_call(self, call_id):
+            state = super().waiting_call(call_id)
             with suppress(BrokenBarrierError):
                 both.wait(0.2)
             return state
