@@ -21,9 +21,6 @@ from pydantic import BaseModel, model_validator
 # (Cursor, VS Code, Windsurf), `${input:NAME}` (VS Code, which prompts the user for the value)
 VARIABLE = re.compile(r"\$\{(?:env:|input:)?(\w[\w-]*)(?::-([^{}]*))?\}")
 SHORTEST = 6  # characters; a shorter secret isn't hidden, because it may be part of a word
-# Up to this many characters, a secret is found in every mixture of encodings, which takes longer
-# the longer it is. Anything longer is a document and not a key.
-LONGEST_MIXED = 1000
 
 
 class Secrets(frozenset[str]):
@@ -68,8 +65,7 @@ def texts_in_url(url: str) -> set[str]:
 def mask(text: str, secrets: Iterable[str]) -> str:
     r"""Replace every secret with ***, however its characters are encoded: `/`, `\/`, `%2F`.
 
-    A secret of less than six characters stays, because it may be part of a word. One of more than
-    1,000 is only found as it is, or if a single encoder has encoded all of it.
+    A secret of less than six characters stays, because it may be part of a word.
     """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) < SHORTEST:
@@ -77,21 +73,9 @@ def mask(text: str, secrets: Iterable[str]) -> str:
         words = set(re.findall("[A-Za-z0-9]+", secret))
         if not all(word in text for word in words):
             continue  # no encoding changes letters and digits, so the secret isn't in the text
-        if len(secret) <= LONGEST_MIXED:
-            text = re.sub("".join(map(_ways_to_write, secret)), "***", text)
-        else:
-            for encoded in sorted(_encodings(secret), key=len, reverse=True):
-                text = text.replace(encoded, "***")
+        text = re.sub("".join(map(_ways_to_write, secret)), "***", text)
         text = text.replace(secret, "***")
     return text
-
-
-def _encodings(secret: str) -> set[str]:
-    """The whole secret as JSON, Python and URLs encode it."""
-    quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
-    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    by_php = {text.replace("/", "\\/") for text in escaped}
-    return {*quoted, *escaped, *by_php, repr(secret)[1:-1]}
 
 
 def _ways_to_write(character: str) -> str:

@@ -66,7 +66,7 @@ def test_masking_does_not_backtrack_on_hostile_text():
 
 
 def test_a_long_document_is_masked_in_every_encoding():
-    document = 'It says "é", / and more.\n' * 2_000
+    document = 'It says "é", / and more.\n' * 100
     as_json = json.dumps(document, ensure_ascii=False)
     echoes = [document, json.dumps(document), as_json, as_json.replace("/", r"\/"), repr(document)]
     for encode in (quote, quote_plus):
