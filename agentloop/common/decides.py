@@ -59,13 +59,15 @@ class Decides(Loop):
         Raises ValueError if nobody asked for approval of the call, if it can't start any more, or
         if the arguments are invalid, and AgentBusy during a run.
         """
-        from .review import decide_call  # optional
+        from .review import check_decision  # optional
 
         with self.log.lock:  # another thread may decide at the same time
             state = self.waiting_call(call_id)
-            decide_call(self, state, verdict, note, arguments, by)
-        if not can_continue(self.conversation):  # the call was deferred, and the model has answered
-            self.add_note(DECIDED)
+            decision = check_decision(self, state, verdict, note, arguments, by)
+            # if the call was deferred and the model has answered; first, because a kill may follow
+            if not can_continue(self.conversation):
+                self.add_note(DECIDED)
+            self.record(decision)
 
     def answer(self, call_id: str, content: object) -> None:
         """Give a call its result, or answer its question. Call `run()` to continue.

@@ -168,15 +168,18 @@ def decision_of(
     return Decision(call.id, verdict == "allow", clip(note, limit), by, text, verdict == "respond")
 
 
-def decide_call(
+def check_decision(
     agent: Loop,
     state: CallState,
     verdict: str,
     note: str,
     arguments: Mapping[str, Any] | None,
     by: str,
-) -> None:
-    """Record the decision on a call of an agent, or of its sub-agents: see `Decides.decide`."""
+) -> Record:
+    """The entry for a decision on a call of an agent, or of its sub-agents: see `Decides.decide`.
+
+    Raises ValueError if nobody asked about the call, or if the decision isn't valid.
+    """
     call_id = state.call.id
     about = [entry for entry in state.entries if isinstance(entry, Ask | ToolStart)]
     if not about or isinstance(about[-1], ToolStart):
@@ -187,7 +190,7 @@ def decide_call(
             tool.validate(decision.arguments)
         except ToolError as error:
             raise ValueError(f"the arguments for {call_id!r} are invalid: {error}") from None
-    agent.record(record_of(state.call, decision))
+    return record_of(state.call, decision)
 
 
 @frozen

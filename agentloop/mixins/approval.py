@@ -33,7 +33,6 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, PositiveFloat
 from pydantic_core import from_json, to_json, to_jsonable_python
 
-from ..common.decides import DECIDED
 from ..common.gate import FAILED, Gate, Judgment, Verdict
 from ..common.review import (
     Ask,
@@ -68,7 +67,6 @@ from ..transcript import (
     Mark,
     Records,
     calls_to_resume,
-    can_continue,
     placeholder_result,
     record_of,
 )
@@ -234,8 +232,6 @@ class Approval(Gate):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_callback(self.approval_callback)
-        if self.log:
-            self._announce_decision()  # a kill may have followed the decision
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
@@ -292,11 +288,6 @@ class Approval(Gate):
         states = self.conversation.in_call_order() if ids else ()
         deferred = [state for state in states if state.call.id in ids and state.deferred]
         return [state for state in deferred if decided != bool(undecided(state))]
-
-    def _announce_decision(self) -> None:
-        """Add a note about a decision, if `run()` would otherwise have nothing to continue."""
-        if self._deferrals(decided=True) and not can_continue(self.conversation):
-            self.add_note(DECIDED)
 
     async def _settle_deferred(self, call: ToolCall) -> None:
         """Run a deferred call if it was allowed, and tell the model its outcome in a note."""

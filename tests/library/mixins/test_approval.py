@@ -29,7 +29,7 @@ from agentloop import (
 )
 from agentloop.common.review import Ask, Decision
 from agentloop.depends import current_call
-from agentloop.messages import ImagePart, UserMessage, frozen
+from agentloop.messages import ImagePart, frozen
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
@@ -750,21 +750,20 @@ async def test_a_turn_defers_calls_that_a_gate_and_a_tool_ask_about():
     assert ran == ["a desk", 5]
 
 
-async def test_a_decision_that_a_kill_followed_is_something_to_continue():
+async def test_a_kill_during_a_decision_leaves_something_to_continue():
     agent, ran = acting(bash("a"), "It waits.", kind=Asking, defer_approval=True)
     await agent.run("go")
+    before = len(agent.log)
     agent.decide(agent.deferred[0].id, "allow")
-    *records, note = agent.log
-    assert isinstance(note, UserMessage)
-
-    class Reopened(Asking):
-        def load_records(self):
-            return records  # the kill came before the note
-
-    llm = ScriptedModel("It has run.")
-    reopened = Reopened(llm=llm, tools=agent.tools, defer_approval=True)
-    assert (await reopened.run()).text == "It has run."
-    assert ran == ["a"]
+    for length in range(before + 1, len(agent.log) + 1):
+        ran.clear()
+        reopened = agent.fork(at=0, llm=ScriptedModel("I see.", "It has run."))
+        record_all(reopened, agent.log[:length])
+        assert (await reopened.run()).answered
+        for waiting in reopened.deferred:
+            reopened.decide(waiting.id, "allow")
+            assert (await reopened.run()).answered
+        assert ran == ["a"]
 
 
 async def test_a_prompt_after_a_decision_does_not_cancel_a_deferred_call():

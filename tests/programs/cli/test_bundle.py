@@ -433,7 +433,7 @@ def test_the_output_lists_the_lines_and_the_importers_of_every_part(capsys):
     assert command("agent") == 0
     rows = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()[2:]]
     assert rows.pop() == ["models/openai_messages.py", "optional,", "for from_openai"]
-    assert rows.pop() == ["common/review.py", "optional,", "for decide_call"]
+    assert rows.pop() == ["common/review.py", "optional,", "for check_decision"]
     parts = {part.path: part for part in choose(PACKAGE, ["agent"])}
     core = [parts[path].text.count("\n") + 1 for path in CORE]
     assert rows[0] == [str(sum(core)), "the", f"core: {len(core)} parts"]
