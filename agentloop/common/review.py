@@ -226,15 +226,6 @@ def asked(state: CallState) -> ToolCall:
     return state.call
 
 
-def awaits_decision(state: CallState) -> bool:
-    """Whether the newest approval request for a call has no decision."""
-    for entry in reversed(state.entries):
-        if isinstance(entry, Ask | Decision):
-            return isinstance(entry, Ask)
-    return False
-
-
 def awaits_start(state: CallState) -> bool:
     """Whether a gate has asked about a call, so that the call hasn't started."""
-    ask = state.newest(Ask)
-    return awaits_decision(state) and ask is not None and not ask.by_tool
+    return isinstance(state.awaits, Ask) and not state.awaits.by_tool

@@ -39,7 +39,6 @@ from ..common.review import (
     Decision,
     Review,
     asked,
-    awaits_decision,
     awaits_start,
     decision_of,
     is_approved,
@@ -161,7 +160,7 @@ def undecided(state: CallState) -> list[CallState]:
     """The calls that await a decision: this one, or those inside it at any depth."""
     if state.result:
         return []
-    waiting = [state] if awaits_decision(state) else []
+    waiting = [state] if isinstance(state.awaits, Ask) else []
     for inner in state.inner:
         waiting += undecided(inner)
     return waiting
@@ -243,7 +242,7 @@ class Approval(Gate):
         """The deferred calls that await a decision. They survive a restart, but a fork has none."""
         calls = list[ToolCall]()
         for state in self._deferrals(decided=False):
-            calls += map(asked, undecided(state))
+            calls += [call.presented for call in undecided(state)]
         return tuple(calls)
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
@@ -340,7 +339,7 @@ class Approval(Gate):
                             "check Depends(is_approved) before you raise NeedsApproval"
                         )
                     ask = inner.newest(Ask)
-                    decision = await self._ask_reviewer(asked(inner), ask.reason if ask else "")
+                    decision = await self._ask_reviewer(inner.presented, ask.reason if ask else "")
                     self.record(record_of(inner.call, decision))
                 state = self.conversation.state_of(state.call)
                 if state.result is None and not state.may_start:
