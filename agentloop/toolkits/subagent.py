@@ -35,7 +35,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Annotated, cast
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from pydantic import PositiveInt
 
@@ -131,9 +131,8 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     for record in earlier_records(parent, call):
         child.log.append(record)
     hooks = parent if isinstance(parent, FiresHooks) else None
-    # an event loop that was closed during a run never gives its slots back
-    key = id(parent), id(asyncio.get_running_loop())
-    async with _slots.setdefault(key, asyncio.Semaphore(caps.max_sub_agents)):
+    run = parent.active_run or parent
+    async with _slots.setdefault(run, asyncio.Semaphore(caps.max_sub_agents)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         try:
@@ -177,8 +176,7 @@ def earlier_records(parent: Loop, call: ToolCall) -> list[Record]:
     return records[::-1]
 
 
-# for `max_sub_agents`, by parent and event loop; an entry lives while a sub-agent runs or waits
-_slots = WeakValueDictionary[tuple[int, int], asyncio.Semaphore]()
+_slots = WeakKeyDictionary[object, asyncio.Semaphore]()  # for `max_sub_agents`, by the parent's run
 
 
 class SubAgent(RunsBelow):
