@@ -36,6 +36,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import sys
 from base64 import b64decode
 from collections import defaultdict
@@ -659,10 +660,12 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
     from mcp.client.stdio import get_default_environment
 
     config = server.config
+    env = get_default_environment() | dict(config.env)
+    command = shutil.which(config.command, path=env.get("PATH"))  # on Windows, npx is npx.cmd
     process = await asyncio.create_subprocess_exec(
-        config.command,
+        command or config.command,
         *config.args,
-        env=get_default_environment() | dict(config.env),
+        env=env,
         cwd=config.cwd,
         stdin=PIPE,
         stdout=PIPE,

@@ -104,6 +104,14 @@ async def test_the_time_and_git_servers_work_over_stdio(tmp_path):
             await status.execute({"repo_path": str(tmp_path / "nowhere")})
 
 
+async def test_a_program_is_found_by_the_name_that_a_shell_takes(tmp_path, monkeypatch):
+    # On Windows, npx is the file npx.cmd, which only `shutil.which` finds.
+    # Source: https://github.com/modelcontextprotocol/python-sdk/issues/240
+    monkeypatch.setattr(shutil, "which", lambda name, **_: {"npx": sys.executable}.get(name))
+    async with connect(command="npx", args=[HOSTILE, "good", str(tmp_path / "pids")]) as server:
+        assert server.tools
+
+
 async def test_the_filesystem_server_works_in_an_agent(tmp_path):
     (tmp_path / "a.txt").write_text("milk")
     path = str(tmp_path / "a.txt")
