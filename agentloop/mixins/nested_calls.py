@@ -10,7 +10,6 @@ Copy with: the core, common/nested.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -65,7 +64,7 @@ class NestedCalls(Loop):
         return await caller.call(tool, to_json(arguments).decode())
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        async with Caller(self, call, self.call_tools, self.max_parallel):
+        async with Caller(self, call):
             return await super().call_tool(call)
 
     def add(self, *records: Record) -> None:
@@ -84,7 +83,6 @@ class Caller:
     result is returned. If it had started, it runs again only if its tool is idempotent.
 
     outer: the call that runs the tool.
-    run_calls: `Loop.call_tools`.
     tasks: the calls that are running.
     error: the first exception that ends the run.
     has_ended: whether the tool has returned. What it left behind, such as another branch of an
@@ -93,8 +91,6 @@ class Caller:
 
     agent: Loop
     outer: ToolCall
-    run_calls: Callable[[Sequence[ToolCall]], Awaitable[Result | None]]
-    max_parallel: int
     tasks: set[asyncio.Task[Outcome]] = field(default_factory=set[asyncio.Task[Outcome]])
     error: BaseException | None = None
     has_ended: bool = False
@@ -148,7 +144,7 @@ class Caller:
     @cached_property
     def _slots(self) -> dict[bool, asyncio.Semaphore]:
         """How many calls may run at once: many of parallel tools (True), one of others."""
-        return {True: asyncio.Semaphore(self.max_parallel), False: asyncio.Semaphore(1)}
+        return {True: asyncio.Semaphore(self.agent.max_parallel), False: asyncio.Semaphore(1)}
 
     def _earlier_call(self, name: str, arguments: str) -> ToolCall | None:
         """Find the same call among those that earlier runs made, and take it out."""
@@ -185,7 +181,7 @@ class Caller:
             if state.may_start or (tool.resumes and state.status == "running"):
                 calls = [call]
             if calls:
-                ended = await capture(self.run_calls(calls))
+                ended = await capture(self.agent.call_tools(calls))
                 if isinstance(ended, Result):
                     ended = TaskComplete(ended.text, ended.value)
                 if ended:
