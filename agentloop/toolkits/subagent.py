@@ -157,12 +157,10 @@ async def start_or_continue(child: Loop, prompt: str) -> Result:
     """Run a sub-agent. If the same call has run it before, its log has the records of that."""
     if not child.messages:
         return await child.run(prompt)
-    if can_continue(child.conversation):
-        return await child.run()
     end = child.log[-1]
-    if isinstance(end, RunEnd):
+    if isinstance(end, RunEnd) and not can_continue(child.conversation):
         return Result(end.text, stop_reason=end.stop_reason)
-    return Result(child.messages[-1].text)  # killed between the answer and the end of the run
+    return await child.run()
 
 
 def earlier_records(parent: Loop, call: ToolCall) -> list[Record]:
