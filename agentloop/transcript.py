@@ -698,13 +698,9 @@ def calls_to_resume(
             runnable.append(state.call)
         else:
             ended.append(state)
-            runnable += calls_inside(state)
+            inside = state.waiting_inside
+            runnable += [each.call for each in inside if each.start or each.newest(Awaits)]
     return runnable, ended
-
-
-def calls_inside(state: CallState) -> list[ToolCall]:
-    """The nested calls that may run although the call itself may not run again."""
-    return [each.call for each in state.waiting_inside if each.start or each.newest(Awaits)]
 
 
 def waiting_state(conversation: Conversation, call_id: str) -> CallState:

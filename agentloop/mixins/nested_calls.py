@@ -29,7 +29,7 @@ from ..messages import (
     ToolMessage,
 )
 from ..tools import Tool, find_tool
-from ..transcript import CallState, Record, calls_inside, placeholder_result
+from ..transcript import CallState, Record, calls_to_resume, placeholder_result
 from ..waiting import cancel_and_wait, capture, was_cancelled
 
 Outcome = ToolMessage | BaseException
@@ -177,9 +177,8 @@ class Caller:
         """
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
-            calls = [] if state.result or state.decided else calls_inside(state)
-            if state.may_start or (tool.resumes and state.status == "running"):
-                calls = [call]
+            left = [] if state.result or state.decided else [state]
+            calls, _ = calls_to_resume(left, [tool.name] if tool.resumes else [])
             if calls:
                 ended = await capture(self.agent.call_tools(calls))
                 if isinstance(ended, Result):
