@@ -68,6 +68,7 @@ from ..transcript import (
     calls_to_resume,
     placeholder_result,
     record_of,
+    with_inner,
 )
 from ..waiting import call_function, logger, wait_for, was_cancelled
 
@@ -156,14 +157,10 @@ class Deferrals(Fold):
             self.ids.clear()
 
 
-def undecided(state: CallState) -> list[CallState]:
-    """The calls that await a decision: this one, or those inside it at any depth."""
-    if state.result:
-        return []
-    waiting = [state] if isinstance(state.awaits, Ask) else []
-    for inner in state.inner:
-        waiting += undecided(inner)
-    return waiting
+def undecided(*states: CallState) -> list[CallState]:
+    """The calls that await a decision: these, or those inside them at any depth."""
+    calls = with_inner(states)
+    return [each for each in calls if isinstance(each.awaits, Ask) and not each.result]
 
 
 class Consent(Fold):
@@ -240,10 +237,8 @@ class Approval(Gate):
     @property
     def deferred(self) -> tuple[ToolCall, ...]:
         """The deferred calls that await a decision. They survive a restart, but a fork has none."""
-        calls = list[ToolCall]()
-        for state in self._deferrals(decided=False):
-            calls += [call.presented for call in undecided(state)]
-        return tuple(calls)
+        states = self._deferrals(decided=False)
+        return tuple(state.presented for state in undecided(*states))
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Approve this tool's calls from now on, until its definition changes.
