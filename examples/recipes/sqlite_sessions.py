@@ -5,6 +5,7 @@ lines of a session, and appends to them. SQLite does the rest: a commit survives
 failure, and the lock ends with its process. Only one process at a time can use a database.
 """
 
+import os
 import sqlite3
 import tempfile
 import threading
@@ -30,6 +31,7 @@ class Database:
     def __init__(self, path: str | Path) -> None:
         self.agents: WeakValueDictionary[str, SQLiteSession] = WeakValueDictionary()
         self.lock = threading.RLock()  # agents may record in several threads
+        self.process = os.getpid()
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
         try:
             self.db.executescript(SETUP)
@@ -39,6 +41,8 @@ class Database:
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement, and return all rows. An error is an OSError, as it is with files."""
+        if os.getpid() != self.process:  # what it wrote would be lost
+            raise SessionLocked("a fork can't use the database of its parent process")
         try:
             with self.lock:
                 return self.db.execute(sql, values).fetchall()

@@ -769,6 +769,22 @@ async def test_a_subclass_stores_its_sessions_in_a_database(tmp_path):
     database.db.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_worker_is_refused_the_database_of_its_parent(tmp_path):
+    sqlite = runpy.run_path(str(ROOT / "examples" / "recipes" / "sqlite_sessions.py"))
+    database = sqlite["Database"](tmp_path / "all.db")
+    child = os.fork()
+    if not child:
+        try:
+            sqlite["MyAgent"](llm=ScriptedModel("Hi"), session="s", database=database)
+        except SessionLocked:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    database.db.close()
+
+
 # ---- session files and other files
 
 
