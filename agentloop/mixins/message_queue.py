@@ -9,7 +9,11 @@ Copy with: the core.
     MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text
 
 The log itself is the queue: with a session, a message survives a kill as soon as `send` returns. If
-it arrives after the last request of a run, the next run answers it.
+it arrives after the last request of a run, the next run answers it:
+
+    result = await agent.run("Tidy up.")
+    while result.answered and isinstance(agent.messages[-1], UserMessage):
+        result = await agent.run()
 """
 
 from __future__ import annotations
