@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from pydantic_core import to_json
 
@@ -156,7 +156,7 @@ def decision_of(
 ) -> Decision:
     """The entry of a decision. Its note is shortened to `limit` characters, as results are.
 
-    Raises ValueError for an unknown verdict, or misplaced arguments.
+    Raises ValueError for an unknown verdict, and for arguments that are misplaced or text.
     """
     if verdict not in ("allow", "deny", "respond"):
         raise ValueError(
@@ -164,6 +164,8 @@ def decision_of(
         )
     if arguments is not None and verdict != "allow":
         raise ValueError(f"only an allowed call takes arguments: use 'allow', not {verdict!r}")
+    if isinstance(cast(object, arguments), str):
+        raise ValueError(f"the arguments for {call.id!r} must be a dict: use json.loads() first")
     text = "" if arguments is None else to_json(arguments).decode()
     return Decision(call.id, verdict == "allow", clip(note, limit), by, text, verdict == "respond")
 

@@ -161,6 +161,8 @@ async def test_an_edit_is_validated_like_the_arguments_of_a_model(depth):
         agent.decide(waiting.id, "allow", arguments={"amount": "much"})
     with pytest.raises(ValueError, match="allow"):
         agent.decide(waiting.id, "deny", arguments={"amount": 1})
+    with pytest.raises(ValueError, match="dict"):  # as JSON text, like those of the call
+        agent.decide(waiting.id, "allow", arguments=waiting.arguments)
     assert agent.pending == (waiting,)
 
 
