@@ -118,7 +118,7 @@ class Background(MessageQueue):
         answer = await super().finish(result)
         if self._tasks:
             await asyncio.wait([*self._tasks.values()])
-        return None if self.fold(Unread).messages else answer
+        return None if self.fold(Unread).messages or self.fold(Unfinished).names else answer
 
     def record(self, record: Record) -> None:
         if isinstance(record, RunEnd):

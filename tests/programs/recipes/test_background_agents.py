@@ -104,6 +104,20 @@ async def test_helpers_end_with_their_parent_and_the_next_run_reports_an_unknown
     assert helper.starts == 1
 
 
+async def test_a_run_that_was_cancelled_while_it_waited_for_a_helper_continues_with_a_report():
+    helper = Helper()
+    llm = ScriptedModel(call("research", prompt="moon"), "Soon.", "I see.")
+    boss = Boss(llm=llm, tools=[helper.tool])
+    run = asyncio.ensure_future(boss.run("x"))
+    await helper.started.wait()
+    while "Soon." not in texts(boss):
+        await asyncio.sleep(0)
+    run.cancel()
+    await asyncio.wait([run])
+    assert (await boss.run()).text == "I see."
+    assert any(recipe.UNKNOWN in text for text in texts(boss))
+
+
 async def test_after_a_restart_the_outcome_is_unknown_and_nothing_starts_again(tmp_path):
     class SessionBoss(recipe.Background, Session, Agent): ...
 
