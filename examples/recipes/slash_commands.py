@@ -1,6 +1,7 @@
 """Slash commands: functions that change the conversation, and files with prompt templates.
 
-Use commands in a chat: `/undo` forks before the last question, `/review FILE` expands review.md.
+Use commands in a chat: `/undo` removes the last question, `/review FILE` expands review.md. They
+change the agent's own history, so a session stays open, and knows of the change after a restart.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, AssistantMessage, RunStart, ScriptedModel, Usage
+from agentloop import Agent, AssistantMessage, ScriptedModel, Usage, UserMessage
 from agentloop.toolkits.skills import read_folder
 
 ARGUMENTS = "$ARGUMENTS"
@@ -52,37 +53,41 @@ def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:
 # ---- commands that change the conversation
 
 
-def undo(agent: Agent) -> Agent:
+def undo(agent: Agent) -> None:
     """Remove the last question and its answer."""
-    starts = [at for at, record in enumerate(agent.log) if isinstance(record, RunStart)]
-    return agent.fork(at=starts[-1]) if starts else agent
+    messages = agent.messages
+    questions = [
+        at
+        for at, message in enumerate(messages)
+        if isinstance(message, UserMessage) and not message.hidden
+    ]
+    if questions:
+        agent.load_history(messages[: questions[-1]])
 
 
-def clear(agent: Agent) -> Agent:
+def clear(agent: Agent) -> None:
     """Start an empty conversation."""
-    return agent.fork(at=0)
+    agent.clear_history()
 
 
-def usage(agent: Agent) -> Agent:
+def usage(agent: Agent) -> None:
     """Print how many tokens the requests used."""
     print(agent.usage.total_tokens, "tokens")
-    return agent
 
 
-COMMANDS: dict[str, Callable[[Agent], Agent]] = {f.__name__: f for f in (undo, clear, usage)}
+COMMANDS: dict[str, Callable[[Agent], None]] = {f.__name__: f for f in (undo, clear, usage)}
 
 
-def take(agent: Agent, line: str, prompts: dict[str, SlashCommand]) -> Agent:
-    """Do what a line of input says. Returns the agent for the next line."""
+def take(agent: Agent, line: str, prompts: dict[str, SlashCommand]) -> None:
+    """Do what a line of input says."""
     name = line.split()[0].removeprefix("/") if line.startswith("/") else ""
     if name in COMMANDS:
-        return COMMANDS[name](agent)
-    if name and name not in prompts:
+        COMMANDS[name](agent)
+    elif name and name not in prompts:
         near = get_close_matches(name, [*prompts, *COMMANDS], n=1)
         print(f"Unknown command /{name}.", *(f"Did you mean /{match}?" for match in near))
-        return agent
-    print(agent.run_sync(expand(line, prompts)))
-    return agent
+    else:
+        print(agent.run_sync(expand(line, prompts)))
 
 
 if __name__ == "__main__":
@@ -93,5 +98,5 @@ if __name__ == "__main__":
         prompts = discover_commands(folder)
     for line in "/review prices.py", "/usage", "Thanks!", "/undoo", "/undo":
         print(">", line)
-        agent = take(agent, line, prompts)
+        take(agent, line, prompts)
     print([message.text for message in agent.messages])

@@ -29,11 +29,13 @@ from agentloop import (
     ModelError,
     Overloaded,
     ScriptedModel,
+    Session,
     ToolCall,
     Usage,
     UserMessage,
     assert_prefix_stable,
     dump_record,
+    read_log,
     tool,
 )
 from agentloop.common.tokens import message_tokens, tool_tokens
@@ -41,6 +43,7 @@ from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.mixins.approval import DEFERRED
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import view
 from tests import ROOT
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
@@ -530,25 +533,25 @@ async def test_an_error_or_a_request_raises_the_level_until_the_run_ends():
     assert replies == ["small", "middle", "strong", "strong", "small", "middle"]
 
 
-def test_slash_commands_control_the_conversation(capsys):
+def test_slash_commands_control_the_conversation(capsys, tmp_path):
     recipe = load("slash_commands")
     prompts = {"review": recipe.SlashCommand("", "Review $ARGUMENTS.")}
     reply = AssistantMessage("Fine.", usage=Usage(90, 10))
     llm = ScriptedModel(reply, "Welcome.", "Hello.")
 
-    def take(agent, line):
-        return recipe.take(agent, line, prompts)
+    class Chat(Session, Agent): ...
 
-    first = take(Agent(llm=llm), "/review a.py")
-    assert seen(llm) == ["Review a.py."]
-    second = take(first, "Thanks!")
-    undone = take(take(second, "/usage"), "/undo")
-    assert [message.text for message in undone.messages][1:] == ["Fine."]
-    assert len(second.messages) == 4
-    assert take(undone, "/undoo") is undone
-    cleared = take(undone, "/clear")
-    assert not take(cleared, "/undo").messages
-    take(cleared, "Hi")
+    def saved():
+        return view(read_log(tmp_path / "s.jsonl"))
+
+    agent = Chat(llm=llm, session="s", session_dir=tmp_path)
+    for line in "/review a.py", "Thanks!", "/usage", "/undo", "/undoo":
+        recipe.take(agent, line, prompts)
+    assert [message.text for message in saved()] == ["Review a.py.", "Fine."]
+    for line in "/undo", "/undo", "/clear":
+        recipe.take(agent, line, prompts)
+        assert saved() == []
+    recipe.take(agent, "Hi", prompts)
     assert seen(llm) == ["Hi"]
     out = capsys.readouterr().out
     assert "100 tokens\nUnknown command /undoo. Did you mean /undo?\n" in out
