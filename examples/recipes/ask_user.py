@@ -72,10 +72,11 @@ async def handle(folder: str, message: str) -> None:
             session_dir=folder,
         )
         with waiter:
-            for waiting in waiter.pending:
+            asked = waiter.pending
+            for waiting in asked:
                 has_form = "form" in (waiting.parsed or {})  # a dict answers the form of a server
                 waiter.answer(waiting.id, {"date": message} if has_form else message)
-            result = await waiter.run(None if waiter.messages else message)
+            result = await waiter.run(None if asked else message)
             for waiting in result.pending:
                 print(question_text(waiting.parsed or {}))
             if not result.pending:

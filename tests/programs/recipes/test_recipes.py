@@ -533,6 +533,15 @@ async def test_an_error_or_a_request_raises_the_level_until_the_run_ends():
     assert replies == ["small", "middle", "strong", "strong", "small", "middle"]
 
 
+async def test_a_message_that_answers_no_question_is_a_prompt(capsys, tmp_path):
+    pytest.importorskip("mcp")
+    recipe = load("ask_user")
+    for message in ("A table, please.", "six", "Friday", "Thank you."):
+        await recipe.handle(str(tmp_path), message)
+    assert "Thank you." in (tmp_path / "table.jsonl").read_text("utf-8")
+    assert capsys.readouterr().out.endswith("A table for six, Friday.\n" * 2)
+
+
 def test_slash_commands_control_the_conversation(capsys, tmp_path):
     recipe = load("slash_commands")
     prompts = {"review": recipe.SlashCommand("", "Review $ARGUMENTS.")}
