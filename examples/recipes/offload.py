@@ -64,7 +64,8 @@ class Offload(Loop):
 
     offload_tokens: how many tokens a result may have before it goes to a file. The excerpt for the
         model has as many characters.
-    offload_dir: the folder for the files. None is a temporary one, which is deleted with the agent.
+    offload_dir: the folder for the files. None is a temporary one, which is deleted with the agent:
+        with a Session, choose a folder, or the files are gone after a restart.
     max_result_chars: as in `Loop`. The middle of a longer result isn't even in the file.
     """
 
