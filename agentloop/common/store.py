@@ -78,6 +78,8 @@ class SessionFile(FileIO):
         if path.is_symlink():  # the target may belong to another program
             raise ValueError(f"{path} is a link: replace it with the file, or choose another name")
         check_is_file(path)
+        if new and path.exists():
+            raise FileExistsError(f"{path} exists: create an agent with session={path.stem!r}")
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
             _lock(self.fileno())

@@ -253,7 +253,7 @@ class TestSession(test_loop.TestLoop):
         await twin.query("more")
         twin.close()
         for name in ("twin", "s"):
-            with pytest.raises(FileExistsError, match=rf"{name}\.jsonl"):
+            with pytest.raises(FileExistsError, match=f"session='{name}'"):
                 agent.fork(session=name)
         assert lines(tmp_path) == before
         again, _ = open_session(tmp_path, name="twin")
