@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from select import select
 from textwrap import fill
@@ -21,12 +19,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import FuzzyWordCompleter
 from prompt_toolkit.filters import Condition, is_searching
-from prompt_toolkit.formatted_text import (
-    ANSI,
-    StyleAndTextTuples,
-    fragment_list_to_text,
-    to_formatted_text,
-)
+from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -152,7 +145,7 @@ class Screen(RenderedChat):
             enable_suspend=True,
         )
         self.app = self.session.app
-        area = Window(FormattedTextControl(self.below), dont_extend_height=True)
+        area = Window(FormattedTextControl(lambda: ANSI(self.live_area())), dont_extend_height=True)
         layout = HSplit([area, self.session.layout.container])
         self.app.layout = Layout(layout, self.session.layout.current_window)
         self.buffer = self.session.default_buffer
@@ -207,11 +200,6 @@ class Screen(RenderedChat):
                 self.status = await self.meter()
                 self.app.invalidate()
             await asyncio.sleep(REDRAW_PAUSE)
-
-    def below(self) -> StyleAndTextTuples:
-        """The live area, in few fragments. ANSI would make one per character."""
-        runs = groupby(to_formatted_text(ANSI(self.live_area())), itemgetter(0))
-        return [(style, fragment_list_to_text([*run])) for style, run in runs]
 
     def live_area(self) -> str:
         """Draw the live area: incomplete text, calls that run, the queue, the status line."""
