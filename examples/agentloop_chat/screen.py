@@ -26,6 +26,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
 from pydantic_core import from_json, to_json
@@ -40,7 +41,6 @@ from .prompt_input import NAMED, Pastes, is_image, named_files
 from .rendering import RenderedChat, last_lines
 from .sessions import is_cut_off, sessions_of
 from .standing_approvals import Always, always_for
-from .wrapped_rows import RowRenderer
 
 Option = TypeVar("Option")
 
@@ -83,6 +83,18 @@ class InputHistory(FileHistory):
         with suppress(OSError):
             Path(HISTORY).expanduser().touch(0o600)
             super().store_string(string)
+
+
+class MarkingRenderer(Renderer):
+    """A renderer that never switches off the marks around pastes.
+
+    prompt_toolkit does whenever it prints, and the lines of a paste would then be inputs.
+    """
+
+    def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:
+        super().reset(_scroll, leave_alternate_screen)
+        self.output.enable_bracketed_paste()
+        self.output.flush()
 
 
 class Answer(str):
@@ -150,7 +162,11 @@ class Screen(RenderedChat):
         self.app.layout = Layout(layout, self.session.layout.current_window)
         self.buffer = self.session.default_buffer
         self.buffer.on_text_changed += self.begin_text
-        self.app.renderer = RowRenderer(self.app)
+        self.app.renderer = MarkingRenderer(
+            self.app.renderer.style,
+            self.app.output,
+            cpr_not_supported_callback=self.app.cpr_not_supported_callback,
+        )
 
     async def talk(self, prompt: str, typed: str) -> None:
         """Answer the first message, unless it's empty, and then all input until the user exits."""

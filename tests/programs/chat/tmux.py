@@ -17,22 +17,10 @@ needs_tmux = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not in
 
 
 class Tmux:
-    """The command `agentloop` or a shell in tmux. Methods wait for text, not for a time.
-
-    in_tmux: whether the program knows that its terminal is tmux.
-    """
+    """The command `agentloop` or a shell in tmux. Methods wait for text, not for a time."""
 
     def __init__(
-        self,
-        *arguments,
-        cwd,
-        home,
-        columns=100,
-        rows=50,
-        term="screen",
-        in_tmux=True,
-        shell=False,
-        **env,
+        self, *arguments, cwd, home, columns=100, rows=50, term="screen", shell=False, **env
     ):
         self.folder = tempfile.TemporaryDirectory()
         self.raw = Path(self.folder.name, "raw")
@@ -41,8 +29,7 @@ class Tmux:
         self.tmux = ["tmux", "-S", f"{self.folder.name}/socket", "-f", str(config)]
         # tmux does not always detect the end of a program
         then = '"$@"; echo "[left: $?]"; exec cat'
-        hidden = [] if in_tmux else ["-u", "TMUX"]
-        program = ["env", *hidden, f"TERM={term}", sys.executable, "-m", "agentloop", *arguments]
+        program = ["env", f"TERM={term}", sys.executable, "-m", "agentloop", *arguments]
         command = ["sh", "-c", then, "sh", *program]
         if shell:
             command = ["bash", "--norc", "-i"]
