@@ -72,18 +72,14 @@ ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
 OUTSIDE = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$))|/\.\.(/|$)")
 FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
 
-# What separates the commands of a line, and what may precede a program: keywords and variables, a
-# program that starts another one, the folder. git has options before its subcommand.
+# What separates the commands of a line, and what may precede a program: a keyword, a variable, a
+# program that starts another one. git has options before its subcommand.
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
-QUOTED_VALUE = re.compile(r"""=("[^"]*"|'[^']*')""")
 STARTER = re.compile(
-    r"((!|if|elif|while|until|do|then|else|\w+=\S*) )+|"
-    r"(\S*/)?(sudo|env|command|exec|eval|nohup|time|timeout|nice|xargs|(ba|z)?sh|"
-    r"(?>(find .*? )?-exec(dir)?))( -[ugI] \S+| (-|\d)\S*)*+ "
+    r"(!|if|elif|while|until|do|then|else|\w+=\S*|(\S*/)?(sudo|env|command|exec|eval|nohup|time|"
+    r"timeout|nice|xargs|(ba|z)?sh|find .*? -exec(dir)?)( (-|\d)\S*)*) "
 )
-MAX_STARTERS = 8  # before a program
 GIT = re.compile(r"^git( -[cC] \S+| -\S+)*+ ")
-FOLDER = re.compile(r"(\S*/)?")
 
 
 class Always(NamedTuple):
@@ -193,32 +189,22 @@ def for_each_command(rule: Rule) -> Rule:
     glob = rule.arguments.get("command")
     if glob is None:
         return rule
+    globs = glob, glob.removesuffix(" *")
 
     def applies(arguments: JSON) -> bool:
-        return any(fnmatchcase(each, glob) for each in commands_in(str(arguments.get("command"))))
+        commands = commands_in(str(arguments.get("command")))
+        return any(fnmatchcase(each, glob) for each in commands for glob in globs)
 
     return Rule(rule.verdict, rule.tool, applies, rule.reason)
 
 
 def commands_in(line: str) -> Iterator[str]:
-    """Yield a line, and its commands, with and without a final space.
-
-    Of `sudo /bin/rm x`, it yields `sudo /bin/rm x`, `/bin/rm x` and `rm x`.
-    """
+    """Yield a line, and its commands: of `sudo /bin/rm x` also `/bin/rm x` and `rm x`."""
     yield line
-    for text in {line, QUOTED_VALUE.sub("=", line)}:
-        for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", text)):
-            command = " ".join(part.split())
-            yield from spellings(command)
-            for _ in range(MAX_STARTERS):
-                if starter := STARTER.match(command):
-                    command = command[starter.end() :]
-                    yield from spellings(command)
-
-
-def spellings(command: str) -> Iterator[str]:
-    """Yield a command with and without the folder of its program, and the options of git."""
-    for each in (command, FOLDER.sub("", command, 1)):
-        for shorter in (each, GIT.sub("git ", each)):
-            yield shorter
-            yield f"{shorter} "
+    for part in SEPARATORS.split(re.sub(r"\\\n|[\\'\"]", "", line)):
+        command = " ".join(part.split())
+        while command:
+            name = re.sub(r"^\S*/", "", command)  # without the folder of the program
+            yield from (command, name, GIT.sub("git ", name))
+            starter = STARTER.match(command)
+            command = command[starter.end() :] if starter else ""
