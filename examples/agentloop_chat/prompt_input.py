@@ -23,8 +23,8 @@ IMAGES = {  # how files of a type begin
     "image/gif": rb"GIF8",
     "image/webp": rb"(?s)RIFF....WEBP",
 }
-MAX_TEXT = 50_000  # bytes of an attached text file; the middle of longer files is omitted
-MAX_IMAGE = 5_000_000  # bytes of an attached image, which all subsequent requests repeat
+MAX_TEXT = 50_000  # characters of an attached text; the middle of a longer one is omitted
+MAX_BYTES = 5_000_000  # of an attached file; providers refuse larger images
 MOST_FILES = 200_000  # maximum number of files for Tab completion
 LONG = 10  # maximum lines of a paste without a placeholder
 
@@ -90,17 +90,15 @@ async def with_files(
             say(f"{path} was not attached.")
             continue
         try:
-            size = file.stat().st_size
-            part = image_at(file) or text_at(file, path)
-            if span:
-                part, size = lines_at(file, path, int(span[2]), int(span[3] or span[2]))
+            data = lines_at(file, int(span[2]), int(span[3] or span[2])) if span else bytes_of(file)
+            part = part_of(data, path)
         except (OSError, ValueError) as error:
             say(f"{path} was not attached: {error}.")
             continue
         parts.append(part)
-        is_shortened = isinstance(part, TextPart) and size > MAX_TEXT
+        is_shortened = isinstance(part, TextPart) and len(part.text) > MAX_TEXT
         shortened = ", without its middle" if is_shortened else ""
-        say(f"{path} is attached: {size:,} bytes{shortened}.")
+        say(f"{path} is attached: {len(data):,} bytes{shortened}.")
     return parts if parts[1:] else prompt
 
 
@@ -113,28 +111,30 @@ def file_at(root: Path, path: str) -> Path | None:
         return None
 
 
-def text_at(file: Path, path: str) -> TextPart:
-    """Read a text file; the middle of a long one is left out. Raises ValueError if it's binary."""
-    size = file.stat().st_size
-    half = MAX_TEXT // 2
-    with file.open("rb") as stream:
-        start = stream.read(half)
-        omitted = max(0, size - MAX_TEXT)
-        stream.seek(half + omitted)
-        end = stream.read(half)
-    if b"\0" in start + end:
-        raise ValueError("the file is binary")
-    note = f"\n[{omitted:,} bytes omitted]\n".encode() if omitted else b""
-    return TextPart(f"{path}:\n{(start + note + end).decode('utf-8', 'replace')}")
+def bytes_of(file: Path) -> bytes:
+    """Read a file. Raises ValueError if it's too large."""
+    if file.stat().st_size > MAX_BYTES:
+        raise ValueError(f"the file is larger than {MAX_BYTES:,} bytes")
+    return file.read_bytes()
 
 
-def lines_at(file: Path, path: str, first: int, last: int) -> tuple[TextPart, int]:
-    """Read lines of a text file, and count their bytes. Raises ValueError if there are none."""
+def lines_at(file: Path, first: int, last: int) -> bytes:
+    """Read lines of a file. Raises ValueError if there are none."""
     with file.open("rb") as stream:
-        text = b"".join(islice(stream, max(first - 1, 0), last)).decode("utf-8", "replace")
-    if not text:
+        data = b"".join(islice(stream, max(first - 1, 0), last))
+    if not data:
         raise ValueError("the file has no such lines")
-    return TextPart(f"{path}:\n{clip(text, MAX_TEXT)}"), len(text)
+    return data
+
+
+def part_of(data: bytes, path: str) -> Part:
+    """The part of a prompt for an image or a text. Raises ValueError for other data."""
+    kind = image_type(data)
+    if kind:
+        return ImagePart(data=data, media_type=kind)
+    if b"\0" in data:
+        raise ValueError("the file is binary")
+    return TextPart(clip(f"{path}:\n{data.decode('utf-8', 'replace')}", MAX_TEXT))
 
 
 def is_prompt(record: Record | Message) -> TypeGuard[UserMessage]:
@@ -149,28 +149,19 @@ def typed(message: UserMessage) -> str:
     return "".join(part.text for part in message.content[:1] if isinstance(part, TextPart))
 
 
-def image_at(path: Path) -> Part | None:
-    """Read the image in a file; None if it's no image. Raises ValueError if it's too large."""
-    kind = image_type(path)
-    if not kind:
-        return None
-    if path.stat().st_size > MAX_IMAGE:
-        raise ValueError(f"the image is larger than {MAX_IMAGE:,} bytes: reduce its size")
-    return ImagePart(data=path.read_bytes(), media_type=kind)
-
-
-def image_type(file: Path) -> str | None:
-    """The type of an image, read from the file: its name may be wrong, and providers check."""
-    with suppress(OSError), file.open("rb") as stream:
-        start = stream.read(12)
-        return next((kind for kind, pattern in IMAGES.items() if re.match(pattern, start)), None)
-    return None
+def image_type(start: bytes) -> str | None:
+    """The type of an image, which its name may not say, and which providers check."""
+    return next((kind for kind, pattern in IMAGES.items() if re.match(pattern, start)), None)
 
 
 def is_image(root: Path, path: str) -> bool:
     """Whether a text is the path of an image that you can write as @"path"."""
     file = file_at(root, path)
-    return '"' not in path and bool(file and image_type(file))
+    if not file or '"' in path:
+        return False
+    with suppress(OSError), file.open("rb") as stream:
+        return image_type(stream.read(12)) is not None
+    return False
 
 
 def named_files(root: Path) -> list[str]:
