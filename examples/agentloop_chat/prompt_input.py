@@ -7,7 +7,6 @@ import re
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from typing import TypeGuard
 
@@ -170,19 +169,12 @@ def named_files(root: Path) -> list[str]:
     A name with a quote or a control character is left out, because @"..." can't contain it.
     """
     names = list[str]()
-    folders = [str(root)]
-    for folder in folders:  # the loop appends subdirectories
-        entries = list[os.DirEntry[str]]()
-        with suppress(OSError), os.scandir(folder) as found:
-            entries = sorted(found, key=attrgetter("name"))
-        for entry in entries:
-            path = os.path.relpath(entry.path, root)
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in SKIPPED:
-                    folders.append(entry.path)
-            # unlike entry.is_file(), isfile doesn't raise for a link to itself
-            elif '"' not in path and path.isprintable() and os.path.isfile(entry.path):
+    for folder, folders, files in os.walk(root):
+        folders[:] = set(folders).difference(SKIPPED)
+        for file in [os.path.join(folder, name) for name in files]:
+            path = os.path.relpath(file, root)
+            if '"' not in path and path.isprintable() and os.path.isfile(file):
                 names.append(f'@"{path}"' if " " in path else f"@{path}")
         if len(names) >= MOST_FILES:
             break
-    return names
+    return sorted(names, key=lambda name: (name.count("/"), name))
