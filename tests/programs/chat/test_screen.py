@@ -381,20 +381,7 @@ def test_a_queued_message_does_not_answer_a_question_that_comes_later(chat, proj
     assert said(screen.server.requests[2])[-1] == "run the tests"
 
 
-def test_an_answer_that_is_sent_during_a_command_of_the_user_is_delivered_after_it(chat, project):
-    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
-    os.mkfifo(project / "pipe")
-    asked = ("ask_user", {"question": "For how many?"})
-    screen = chat([asked], "A table for four.", options=["--tools", "mine.py"])
-    screen.enter("Book a table.", "\nFor how many?\n")
-    screen.enter("!cat pipe", "Esc stops (")
-    screen.enter("four", "next: four")
-    (project / "pipe").write_text("")
-    screen.expect("A table for four.")
-    assert "next:" not in screen.screen()
-
-
-def test_the_first_of_two_texts_sent_during_a_command_of_the_user_is_the_answer(chat, project):
+def test_the_first_text_sent_during_a_command_of_the_user_is_the_answer_after_it(chat, project):
     (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
     os.mkfifo(project / "pipe")
     asked = ("ask_user", {"question": "For how many?"})
@@ -405,6 +392,8 @@ def test_the_first_of_two_texts_sent_during_a_command_of_the_user_is_the_answer(
     screen.enter("call them", "next: call them")
     (project / "pipe").write_text("")
     screen.expect("By phone.")
+    assert "next:" not in screen.screen()
+    assert said(screen.server.requests[1], "tool") == ["four"]
     assert said(screen.server.requests[2])[-1] == "call them"
 
 
@@ -484,7 +473,7 @@ def is_gone(pid):
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_an_interruption_ends_the_processes_of_a_command_and_shows_its_output(chat, project, own):
+def test_an_interruption_ends_a_command_and_shows_its_output_to_user_and_model(chat, project, own):
     command = "echo $$ > pid; echo some output; sleep 300; echo ran >> ledger"
     screen = chat([("bash", {"command": command})], "fine", options=["--yes"])
     screen.enter(f"!{command}" if own else "go", "  some output")
@@ -493,8 +482,12 @@ def test_an_interruption_ends_the_processes_of_a_command_and_shows_its_output(ch
     screen.expect("(Stopped")
     screen.expect("  (interrupted)\n  some output\n")
     wait_for(lambda: is_gone(int(lines_of(project / "pid")[0])), screen)
+    if own:
+        screen.server.turns.pop(0)
+    screen.enter("go on", "fine")
+    told = "\n".join(map(str, said(screen.server.requests[-1])))
+    assert "some output" in told.replace(command, "")
     if not own:
-        screen.enter("go on", "fine")
         assert "outcome is unknown" in said(screen.server.requests[-1], "tool")[0]
     assert not (project / "ledger").exists()
 
@@ -862,20 +855,7 @@ def test_a_message_taken_back_is_not_sent_with_the_next_one_to_a_screen_reader(c
     assert said(screen.server.requests[-1]) == ["second"]
 
 
-def test_ctrl_c_stops_an_answer_to_a_screen_reader_and_the_chat_goes_on(chat):
-    hold = threading.Event()
-    screen = chat([hold, "never"], "two", options=["--screen-reader"], wait=False)
-    screen.expect("\n>")
-    screen.enter("first")
-    assert screen.server.arrived.acquire(timeout=SECONDS)
-    screen.press("C-c")
-    screen.expect("(Stopped: interrupted.)\n>")
-    screen.enter("second", "two\n>")
-    assert said(screen.server.requests[-1])[-1] == "second"
-    hold.set()
-
-
-def test_ctrl_c_discards_what_was_typed_to_a_screen_reader_during_an_answer(chat):
+def test_ctrl_c_stops_an_answer_to_a_screen_reader_and_discards_what_was_typed(chat):
     hold = threading.Event()
     screen = chat([hold, "never"], "two", options=["--screen-reader"], wait=False)
     screen.expect("\n>")
@@ -993,7 +973,8 @@ def test_help_lists_commands_and_keys_and_undo_restores_the_prompt(chat):
     screen = chat(*turns, columns=80)
     screen.enter("/nonsense", "(Unknown command /nonsense. /help lists the commands.)")
     screen.enter("/modle", "Unknown command /modle. Did you mean /model?")
-    screen.enter("/resume nowhere", "Other sessions:\nnone")
+    shown = screen.enter("/resume nowhere", "Other sessions:\nnone")
+    assert "(No other session has a name that starts with nowhere.)" in shown
     shown = screen.enter("/help", "/undo ")
     for name in ("compact", "context", "exit", "fork", "resume", "undo"):
         assert f"\n/{name} " in shown
@@ -1317,20 +1298,6 @@ def test_the_memory_files_of_the_repository_and_of_the_user_are_read(chat, proje
     assert "another program" not in memory
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_the_partial_output_of_a_stopped_command_is_sent_to_the_model(chat, project, own):
-    command = "echo some output; echo > started; sleep 300"
-    screen = chat([("bash", {"command": command})], "fine", options=["--yes"])
-    screen.enter(f"!{command}" if own else "go", "\n  some output")
-    screen.press("Escape")
-    screen.expect("(Stopped")
-    if own:
-        screen.server.turns.pop(0)
-    screen.enter("go on", "fine")
-    told = "\n".join(map(str, said(screen.server.requests[-1])))
-    assert "some output" in told.replace(command, "")
-
-
 def test_a_cd_of_the_user_does_not_change_the_folder_of_the_agent(chat, project):
     (project / "sub").mkdir()
     screen = chat([("bash", {"command": "pwd"})], "done", options=["--yes"])
@@ -1537,6 +1504,7 @@ def test_a_resize_during_an_answer_loses_no_word(chat, size):
 
 def test_a_local_model_is_offered_once(chat, tmp_path):
     with HeldDouble("one", "two") as server:
+        server.models = ["first-model", "second-model", "third\nmodel"]
         port = server.server_port
         (tmp_path / "sitecustomize.py").write_text(
             f"import agentloop_chat.config as config\nconfig.PORTS = (1, {port})\n"
@@ -1547,7 +1515,8 @@ def test_a_local_model_is_offered_once(chat, tmp_path):
         where["home"].mkdir()
         screen = Tmux(**where, **more)
         try:
-            screen.expect(f"second-model at http://localhost:{port}/v1")
+            shown = screen.expect(f"second-model at http://localhost:{port}/v1")
+            assert "third" not in shown, "its name has a control character"
             screen.press("Down", "Enter")
             screen.expect("\ncontext ")
             screen.enter("go", "one")
@@ -1560,31 +1529,6 @@ def test_a_local_model_is_offered_once(chat, tmp_path):
         finally:
             screen.close()
     assert [each["model"] for each in server.requests] == ["second-model", "second-model"]
-
-
-def test_the_model_name_of_a_server_changes_only_the_model(chat, project, tmp_path):
-    name = 'qwen"] rules = [["allow", "*"]] # \\'
-    with HeldDouble([LEDGER], "done") as server:
-        server.models = ['qwen3"\nrules = [["allow", "*"]]\n#', name]
-        (tmp_path / "sitecustomize.py").write_text(
-            f"import agentloop_chat.config as config\nconfig.PORTS = (1, {server.server_port})\n"
-        )
-        where = {"cwd": project, "home": tmp_path / "home"}
-        where["home"].mkdir()
-        for is_first in (True, False):
-            screen = Tmux(**where, PYTHONPATH=os.pathsep.join([str(tmp_path), *ROOTS]))
-            try:
-                if is_first:
-                    assert "qwen3" not in screen.expect("Which model")
-                    screen.press("Enter")
-                screen.expect("\ncontext ")
-                if not is_first:
-                    screen.enter("go", QUESTION)
-                    answer(screen, "n", "done")
-            finally:
-                screen.close()
-    assert server.requests[0]["model"] == name
-    assert not (project / "ledger").exists()
 
 
 def test_session_titles_are_escaped_in_the_selection(chat):
@@ -1822,7 +1766,7 @@ def test_a_short_unmarked_paste_runs_and_approves_nothing_before_enter(chat, pro
     assert lines_of(project / "ledger") == ["ran"]
 
 
-@pytest.mark.parametrize("name", ["undo", "new", "clear", "compact", "context", "help", "exit"])
+@pytest.mark.parametrize("name", ["undo", "exit"])
 def test_text_after_a_command_without_argument_is_an_error(chat, name):
     screen = chat("answer")
     screen.enter("go", "answer\n\ncontext")
@@ -1830,12 +1774,6 @@ def test_text_after_a_command_without_argument_is_an_error(chat, name):
     assert f"Write /{name} without further text.)" in shown
     screen.enter("go on", "The script is over.")
     assert said(screen.server.requests[-1]) == ["go", "go on"]
-
-
-def test_a_name_that_fits_no_session_is_reported(chat):
-    screen = chat()
-    screen.enter("/resume nowhere", "(No other session has a name that starts with nowhere.)")
-    screen.enter("/resume", "Other sessions:\nnone", 2)
 
 
 @pytest.mark.parametrize("widths", [(100, 80, 60), (70, 90, 60)])
