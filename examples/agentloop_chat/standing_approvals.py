@@ -21,16 +21,10 @@ MODES: Mapping[str, tuple[Literal["ask", "plan", "auto"], Sequence[str]]] = {
 }
 # Programs that are read-only with all options
 READERS = (
-    "ls cat head tail wc grep egrep fgrep pwd echo stat du df diff cmp comm cut nl tac od strings "
+    "ls cat head tail wc grep pwd echo stat du df cmp comm cut nl tac od "
     "basename dirname realpath readlink which whoami id uname md5sum sha256sum"
 )
-# Arguments of these programs that follow symbolic links inside a directory, or name a file with
-# additional options
-FOLLOWING: Mapping[str, str] = {
-    **dict.fromkeys(["grep", "egrep", "fgrep"], r"-\w*R\w*|--d[\w-]*"),
-    "diff": r"-\w*r\w*|--r[\w-]*",
-    "strings": "@.*",
-}
+FOLLOWS_LINKS = re.compile(r"-\w*R\w*|--d[\w-]*")  # options of grep
 # The harmless options of commands whose other options write, delete, or start programs
 OPTIONS: Mapping[str, str] = {
     "git status": "-s --short -b --branch --porcelain -uno --ignored --long",
@@ -62,8 +56,6 @@ OPTIONS: Mapping[str, str] = {
 # `pytest deploy.py` imports deploy.py
 OPERANDS: Mapping[str, str] = {
     "git branch": "",
-    "docker ps": "",
-    "docker images": "",
     "pytest": r"(?!.*\.py).*|(.*/)?(test_\w+|\w+_test)\.py(::.*)?",
 }
 # Without a second command, substitution, redirection, variable, escape or brace expansion
@@ -144,8 +136,8 @@ def prefix_of(command: str) -> str:
         return ""
     name, subcommand = " ".join(words[:1]), " ".join(words[:2])
     if name in READERS.split():
-        follows = re.compile(FOLLOWING.get(name, "(?!)"))
-        return "" if any(map(follows.fullmatch, words)) else f"{name} *"
+        is_grep = name == "grep"
+        return "" if is_grep and any(map(FOLLOWS_LINKS.fullmatch, words)) else f"{name} *"
     for entry in (name, subcommand):
         if entry in OPTIONS and are_harmless(entry, words[len(entry.split()) :]):
             return f"{entry} *"
@@ -153,16 +145,11 @@ def prefix_of(command: str) -> str:
 
 
 def reads_through_link(command: str, folder: Path, root: Path) -> bool:
-    """Whether a part of a command in `folder` leads outside `root`: `link/a`, `-flink`, `--file=link`.
-
-    diff reads the files in two directories, and follows the links there.
-    """
+    """Whether a part of a command in `folder` leads outside `root`: `link/a`, `-flink`, `--file=link`."""
     words = shlex.split(command)
     parts = {part for word in words for part in re.split("[=:,]", word)}
     options = [part for part in parts if part.startswith("-")]
     parts.update(words, *({part[at:] for at in range(2, len(part))} for part in options))
-    if words[0] == "diff" and any((folder / word).is_dir() for word in words[1:]):
-        return True
     return not all((folder / part).resolve().is_relative_to(root.resolve()) for part in parts)
 
 

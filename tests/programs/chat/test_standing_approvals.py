@@ -59,8 +59,6 @@ cat README.md: cat ~/.ssh/id_rsa, cat /etc/shadow, cat ../secret, cat src/../../
 cat README.md: cat a; rm a, cat a > app.py, cat a | sh, cat $(x), cat `x`, cat a && rm a
 cat README.md: cat $HOME/x
 grep x a: grep -R x src, grep -nR x src, grep --dereference-recursive x src
-strings a: strings @options, strings -n 8 a '@options'
-diff a b: diff -r a b, diff -ur a b, diff --recursive a b
 grep x a: grep -f../secret x, grep -nf../secret x, grep --file=../secret x
 grep x a: grep -f/etc/shadow x, grep -r x ~, grep -r x /, grep --file=/etc/shadow a
 ls: ls ~/.ssh, ls /root, ls; x, ls & x
@@ -149,7 +147,7 @@ def test_a_prefix_does_not_cover_links_out_of_the_folder(tmp_path):
     assert always.covers(bash("cat src/notes/secret /etc/hosts"), folder=root, root=root)
 
 
-@pytest.mark.parametrize("approved", ["cat a", "grep x a", "diff a b", "git log", "git diff", "ls"])
+@pytest.mark.parametrize("approved", ["cat a", "grep x a", "git log", "git diff", "ls"])
 @pytest.mark.parametrize(
     "operands",
     [
@@ -176,17 +174,10 @@ def test_a_prefix_does_not_cover_a_quoted_or_attached_link_out_of_the_folder(
     (root / "src").mkdir(parents=True)
     for link in ("out", "my link", "src/deep link"):
         (root / link).symlink_to(tmp_path)
-    program = approved.removesuffix(" a b").removesuffix(" x a").removesuffix(" a")
+    program = approved.removesuffix(" x a").removesuffix(" a")
     always = always_for(bash(approved))
     assert always.covers(bash(approved), folder=root, root=root)
     assert not always.covers(bash(f"{program} {operands}"), folder=root, root=root)
-
-
-def test_a_prefix_does_not_cover_a_comparison_of_directories_that_may_contain_links(tmp_path):
-    (tmp_path / "one").mkdir()
-    always = always_for(bash("diff a b"))
-    assert not always.covers(bash("diff one two"), folder=tmp_path, root=tmp_path)
-    assert always.covers(bash("diff a.txt b.txt"), folder=tmp_path, root=tmp_path)
 
 
 def test_hidden_files_of_the_folder_are_files_like_others_as_for_the_reading_tools():
