@@ -33,7 +33,6 @@ from .mcp_questions import question_text
 from .standing_approvals import EDITS, MODES
 
 FOLDED = 6  # maximum number of displayed lines of a result
-LIVE_WIDTH = 200  # average number of characters of a line in the live area, at most
 BOX_WIDTH = 4  # columns of the borders of a box
 GUTTER = " " * 7  # the line number and the sign before the text of a changed line
 COLOURS = {"-": "red", "+": "green", " ": "dim"}  # by sign
@@ -378,9 +377,8 @@ def last_lines(text: str, count: int) -> str:
 
     To render the whole text would take longer with every line.
     """
-    text, omitted = text[-LIVE_WIDTH * count :], text[: -LIVE_WIDTH * count]
     lines = text.split("\n")
-    omitted += "\n".join(lines[:-count])
+    omitted = "\n".join(lines[:-count])
     opening = ""
     if omitted.count("```") % 2:
         opening = "```" + omitted.rpartition("```")[2].partition("\n")[0] + "\n"
