@@ -206,13 +206,10 @@ class Screen(RenderedChat):
                     self.clear()  # the next prompt would not show it
 
     async def tick(self) -> None:
-        """Redraw the live area whenever it has changed."""
-        rendered: object = None
+        """Redraw the live area now and then while something is running."""
         while True:
             self.report_ended()
-            live = self.text, self.output, self.prompt, int(monotonic())
-            if not self.status or (self.work and live != rendered):
-                rendered = live
+            if self.work or not self.status:
                 self.status = await self.meter()
                 self.app.invalidate()
             await asyncio.sleep(REDRAW_PAUSE)
