@@ -62,6 +62,11 @@ def replay(folder, *arguments):
     return run("replay", *arguments, cwd=folder, HOME=str(folder.parent))
 
 
+def write(path, *records):
+    lines = [b'{"type":"session","schema":2}', *map(dump_record, records), b""]
+    path.write_bytes(b"\n".join(lines))
+
+
 def test_replay_shows_every_turn(folder):
     done = replay(folder, "list")
     assert (done.returncode, done.stderr) == (0, "")
@@ -81,8 +86,7 @@ def test_control_characters_are_escaped(tmp_path, capsys):
     evil = "\x1b]0;evil\x07\x1b[2J\u202e"
     reply = AssistantMessage(evil, [ToolCall("a", evil, json.dumps({evil: evil}))], model=evil)
     log = UserMessage(evil), reply, ToolMessage("a", evil, evil)
-    lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
-    (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
+    write(tmp_path / "s.jsonl", *log)
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
     output = capsys.readouterr().out
     assert "\\x1b]0;evil\\x07" in output
@@ -93,18 +97,12 @@ def test_prompts_of_the_user_are_distinguished_from_notes_of_the_program(tmp_pat
     note = UserMessage("The user interrupted you here.", "note")
     stopped = AssistantMessage("I beg", stop_reason="interrupted")
     log = RunStart(), UserMessage("go"), stopped, note, RunEnd("interrupted")
-    lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
-    (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
+    write(tmp_path / "s.jsonl", *log)
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
     output = capsys.readouterr().out
     assert "\n> go\n" in output
     assert "\nTurn 1: interrupted, " in output
     assert "\n(The user interrupted you here.)\n" in output
-
-
-def write(path, *records):
-    lines = [b'{"type":"session","schema":2}', *map(dump_record, records), b""]
-    path.write_bytes(b"\n".join(lines))
 
 
 def test_undone_turns_and_failed_requests_have_the_same_numbers_as_on_the_page(tmp_path, capsys):
@@ -193,8 +191,7 @@ def test_nested_calls_appear_below_the_calling_tool(tmp_path, capsys):
 def test_a_failed_run_shows_its_error(tmp_path, capsys):
     error = 'BadRequest: 400: {"error": {"message": "No such model."}}'
     log = RunStart(), UserMessage("go"), RunEnd("error", error)
-    lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
-    (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
+    write(tmp_path / "s.jsonl", *log)
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
     output = capsys.readouterr().out
     assert (
