@@ -7,8 +7,6 @@ from pathlib import Path
 
 from agentloop import InstructionFiles, Mark, Record, RunStart
 
-MAX_BYTES = 1_000_000  # of an instruction file
-
 
 @dataclass(frozen=True, slots=True)
 class Remembered(Mark):
@@ -60,7 +58,5 @@ def readable(path: Path, root: Path) -> Path:
         raise ValueError(f"it's a link out of {root}")
     if not file.is_file():  # a pipe would never end
         raise ValueError("it isn't a file")
-    if file.stat().st_size > MAX_BYTES:
-        raise ValueError(f"it's larger than {MAX_BYTES:,} bytes")
     file.read_text("utf-8-sig")
     return file

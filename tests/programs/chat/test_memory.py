@@ -4,7 +4,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from agentloop_chat.memory import MAX_BYTES, memory_files
+from agentloop_chat.memory import memory_files
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_users_file_may_be_any_link_and_a_repositorys_file_a_link_inside_the_r
 
 @pytest.mark.parametrize(
     "content",
-    ["latin-1", "utf-16", "large", "link out", "dangling link", "loop", "directory", "pipe"],
+    ["latin-1", "utf-16", "link out", "dangling link", "loop", "directory", "pipe"],
 )
 def test_an_unusable_file_is_reported_and_left_out(places, content):
     (places.package / "AGENTS.md").write_text("fine")
@@ -42,8 +42,6 @@ def test_an_unusable_file_is_reported_and_left_out(places, content):
     match content:
         case "latin-1" | "utf-16":
             file.write_bytes("Grüße".encode(content))
-        case "large":
-            file.write_bytes(b"x" * (MAX_BYTES + 1))
         case "link out":
             (places.dotfiles / "secret").write_text("secret")
             file.symlink_to(places.dotfiles / "secret")
