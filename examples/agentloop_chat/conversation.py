@@ -44,7 +44,7 @@ from agentloop.mixins.approval import Rule
 from agentloop.mixins.session import SessionInfo
 from agentloop.models.http import HTTPModel
 from agentloop.settings import settings_of
-from agentloop.toolkits.ask import UserQuestion, answer_text
+from agentloop.toolkits.ask import answer_text
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import mcp_servers
 from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
@@ -265,20 +265,17 @@ class Chat:
 
     @property
     def question(self) -> ToolCall | None:
-        """The first question of the model or an MCP server that awaits an answer."""
-        return next(filter(self.is_question, self.agent.pending), None)
+        """The first call that awaits the user's answer: of the model, an MCP server or a tool."""
+        for call in self.agent.pending:
+            if self.agent.conversation.state_of(call).status == "awaiting_answer":
+                return call
+        return None
 
     def show_question(self) -> None:
         """Show the first open question. The next one comes after the answer."""
         call = self.question
         if call and call.name != "ask_user":  # a question of the model is displayed as a call
             self.show(events.ToolCallEvent("ask_user", call.parsed or {}, call.id))
-
-    def is_question(self, call: ToolCall) -> bool:
-        """Whether a call asks the user, for the model or for an MCP server."""
-        return call.name == "ask_user" or bool(
-            self.agent.conversation.state_of(call).newest(UserQuestion)
-        )
 
     async def run_command(self, command: str) -> None:
         """Run a command of the user, and add its output to the conversation."""

@@ -128,6 +128,17 @@ def test_the_question_of_a_server_is_shown_and_answered_by_the_next_prompt(start
         assert chat.agent.messages[2].text == 'booked: "tomorrow"'
 
 
+def test_the_next_prompt_is_the_result_of_an_external_tool(start):
+    @tool("Ship the order", external=True)
+    def ship() -> None: ...
+
+    with start(call("ship"), "It was shipped.") as chat:
+        chat.agent.tools = [ship]
+        chat.runner.run(chat.reply("Ship it."))
+        assert chat.runner.run(chat.reply("by rail")).text == "It was shipped."
+        assert chat.agent.messages[2].text == "by rail"
+
+
 def test_the_next_prompt_answers_the_question_of_a_configured_mcp_server(start, tmp_path):
     pytest.importorskip("mcp")
     double = ROOT / "tests" / "doubles" / "mcp_server.py"
