@@ -160,16 +160,6 @@ def test_a_long_text_is_estimated_from_a_sample(name):
     assert count_tokens(text * times) == pytest.approx(times * tokens, rel=0.1)
 
 
-@pytest.mark.parametrize("length", [160_000, 5_000_000])
-@pytest.mark.parametrize("blank_first", [True, False])
-def test_blank_blocks_at_regular_positions_do_not_hide_a_long_text(length, blank_first):
-    period = 1_000 * -(-length // 100_000)  # between the blocks of the sample
-    blank, dense = " " * 1_000, ("x y z 1 " * period)[: period - 1_000]
-    text = (blank + dense if blank_first else dense + blank) * (length // period)
-    assert count_tokens(text) == pytest.approx(len(text) / period * count_tokens(dense), rel=0.25)
-    assert count_tokens(text) == count_tokens(text)
-
-
 def test_tokens_of_messages_and_tools_are_the_tokens_of_their_texts():
     assert [count_tokens(text) for text in ("", "look", "look at", "1 2", "a_b")] == [0, 1, 2, 3, 2]
     calls = AssistantMessage("look", (ToolCall("1", "look", "123"),))
