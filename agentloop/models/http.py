@@ -57,7 +57,6 @@ from .wire import (
     as_dict,
     encode_body,
     first_text,
-    load_json,
     merge,
     parse_json,
     retry_after,
@@ -608,7 +607,7 @@ class HTTPModel(Advised, ABC):
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
         """Parse a body, or the data of an event. Raises ModelError if it reports an error."""
-        data = as_dict(load_json(content))
+        data = as_dict(json.loads(content))
         # the latter in an event with a failed response
         error = data.get("error") or as_dict(data.get("response")).get("error")
         if not error and first_text(data, "type").endswith("error"):

@@ -105,19 +105,6 @@ def drop_none(fields: Mapping[str, Any]) -> JSON:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _read_integer(digits: str) -> int | str:
-    """Python refuses to convert more than 4,300 digits, and a session couldn't store the number."""
-    return digits if len(digits) > 4_000 else int(digits)
-
-
-def load_json(text: bytes | bytearray) -> Any:
-    """Read JSON. Very long integers become text. Raises ValueError if the JSON is invalid."""
-    try:
-        return json.loads(text)
-    except ValueError:  # invalid, or with a very long integer; this is slower
-        return json.loads(text, parse_int=_read_integer)
-
-
 def parse_json(text: str | bytes | bytearray) -> Any:
     """Read JSON; None if it's invalid."""
     with suppress(ValueError, RecursionError):
