@@ -71,7 +71,6 @@ logger = logging.getLogger("agentloop")
 Provider = TypeVar("Provider")
 
 MAX_RETRY_DELAY = 120.0  # seconds; if the provider asks for more, the request fails at once
-LARGE_UPLOAD = 2**20  # bytes; a server that closes the connection meanwhile refuses the request
 LINGER = 1.0  # seconds to wait for the end of a stream after its last event
 KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
 MAX_IDLE = 1000  # idle connections to a server
@@ -291,15 +290,13 @@ class ConnectionPool:
         is_new = False
 
         async def trace(event: str, info: object) -> None:
-            """httpcore calls this: limit connects, which would time out, and note a refusal."""
+            """httpcore calls this: limit concurrent connects, which would time out."""
             nonlocal is_new
             if event == "connection.connect_tcp.started":
                 is_new = True
                 await self.connecting.acquire()
             elif event.startswith("connection.connect_tcp."):  # complete, failed
                 self.connecting.release()
-            elif event == "http11.send_request_body.failed" and is_new:
-                request.extensions["refused"] = True
 
         request.extensions["trace"] = trace
         transport = self.acquire() if self.idle else _new_transport(request.url)
@@ -713,19 +710,12 @@ class HTTPModel(Advised, ABC):
             return ConnectionFailed(reason, should_retry=False)
         return None
 
-    def _connection_error(self, error: Exception, request: httpx.Request) -> ModelError:
+    def _connection_error(self, error: Exception, request: httpx.Request) -> ConnectionFailed:
         """Describe a request that got no response."""
         host = request.url.netloc.decode()
         variable, proxy = _find_proxy(request.url)
         if proxy and not self.client:
             host = f"{host} by the proxy in {variable}"
-        size = len(request.content)
-        is_refused = "refused" in request.extensions and _closed_unanswered(error)
-        if is_refused and size > LARGE_UPLOAD:
-            return BadRequest(
-                f"{host} closed the connection during the upload of {size // 10**6} MB: "
-                "send less, for example smaller images"
-            )
         cause = cause_of(error)
         if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
             hint = "no server at this address: start one (`ollama serve`?) or correct base_url"

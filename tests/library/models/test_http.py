@@ -17,7 +17,6 @@ import pytest
 
 from agentloop import Agent, ChatOpenAI, ModelError, errors
 from agentloop.errors import BadRequest, ConnectionFailed
-from agentloop.messages import UserMessage
 from agentloop.models import http
 from agentloop.models.http import error_class
 from agentloop.models.wire import EventParser, retry_after
@@ -799,28 +798,6 @@ async def test_a_request_is_not_repeated_after_a_partial_response(received):
         with pytest.raises(ConnectionFailed):
             await ask(llm)
         assert server.connections == 1
-
-
-class RefusesUploads(Loopback):
-    """Answers as soon as it has read the headers of a request, and closes the connection."""
-
-    async def talk(self, connection):
-        await connection.reader.readuntil(b"\r\n\r\n")
-        await connection.write(answer("Request Entity Too Large", 413))
-
-
-async def test_an_upload_that_the_server_refuses_is_sent_once():
-    async with RefusesUploads() as server:
-        llm = model(server)
-        with pytest.raises(BadRequest, match="20 MB"):
-            await ask(llm, messages=[UserMessage("x" * 20_000_000)])
-        assert (server.connections, llm.sleep) == (1, [])
-
-
-async def test_a_large_request_is_sent_again_if_the_server_closes_after_it_has_read_all_of_it():
-    async with FaultServer([fin()], [send(answer(OK))]) as server:
-        reply = await ask(model(server), messages=[UserMessage("x" * 2_000_000)])
-        assert (reply.text, server.connections) == ("hello", 2)
 
 
 async def test_concurrent_connects_are_limited_during_a_burst(monkeypatch):
