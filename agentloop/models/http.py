@@ -257,18 +257,6 @@ def _is_page(response: httpx.Response) -> bool:
     return response.is_success and "text/html" in response.headers.get("content-type", "")
 
 
-def _closed_unanswered(error: BaseException) -> bool:
-    """Whether the server closed the connection before it sent response headers.
-
-    If it sent malformed headers, the error of the HTTP parser is the context of the cause.
-    """
-    import httpx
-
-    if isinstance(error, httpx.RemoteProtocolError):
-        return not getattr(error.__cause__, "__context__", None)
-    return isinstance(error, httpx.ReadError | httpx.WriteError)
-
-
 class ConnectionPool:
     """The connections to one server, in one event loop.
 
@@ -287,6 +275,8 @@ class ConnectionPool:
         A server may close an idle connection just when it's used again. If no response headers have
         arrived by then, the request is repeated at once over a new connection.
         """
+        import httpx
+
         is_new = False
 
         async def trace(event: str, info: object) -> None:
@@ -302,8 +292,8 @@ class ConnectionPool:
         transport = self.acquire() if self.idle else _new_transport(request.url)
         try:
             return await self._exchange(request, transport)
-        except Exception as error:
-            if is_new or not _closed_unanswered(error):
+        except (httpx.NetworkError, httpx.RemoteProtocolError):
+            if is_new:
                 raise
         return await self._exchange(request, _new_transport(request.url))
 

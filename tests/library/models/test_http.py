@@ -789,9 +789,8 @@ async def test_a_broken_connection_is_replaced_only_once():
         assert server.connections == 2
 
 
-@pytest.mark.parametrize("received", [b"nonsense\r\n\r\n", answer(OK)[:-2]])
-async def test_a_request_is_not_repeated_after_a_partial_response(received):
-    first = [send(answer(OK)), request(), send(received), fin()]
+async def test_a_request_is_not_repeated_after_a_partial_response():
+    first = [send(answer(OK)), request(), send(answer(OK)[:-2]), fin()]
     async with FaultServer(first, [send(answer(OK))]) as server:
         llm = model(server, max_retries=0)
         await ask(llm)
