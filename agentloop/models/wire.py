@@ -49,7 +49,6 @@ from ..tools import Tool
 logger = logging.getLogger("agentloop")
 
 NUMBER = r"(\d+(?:\.\d+)?)"
-LONGEST_ASKED = 86_400.0  # seconds; a longer delay counts as a day
 # Servers, and models behind gateways, that require thoughts with every reply that has calls, even
 # if another model wrote it. A name alone doesn't say it: Groq serves Kimi and refuses thoughts.
 # Sources: https://github.com/earendil-works/pi/pull/3640 (DeepSeek V4),
@@ -547,10 +546,9 @@ def retry_after(headers: Mapping[str, str], body: str) -> float | None:
         (f'(?s).*"retryDelay": *"{NUMBER}', body, 1.0),
     ):
         if number := re.match(pattern, text):
-            return min(float(number[1]) * unit, LONGEST_ASKED)
+            return float(number[1]) * unit
     with suppress(ValueError):
-        wait = parsedate_to_datetime(header).timestamp() - time.time()
-        return min(max(wait, 0.0), LONGEST_ASKED)
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
     return None
 
 

@@ -80,11 +80,9 @@ async def test_a_negative_number_of_retries_is_none():
         ({"retry-after": "0"}, "", 0.0),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "nan"}, "", None),
-        ({"retry-after": "9" * 400}, "", 86_400.0),  # limited to one day
         ({"retry-after-ms": "1500", "retry-after": "9"}, "", 1.5),
         ({"retry-after-ms": "soon", "retry-after": "9"}, "", 9.0),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, "", 0.0),  # in the past
-        ({"retry-after": "Fri, 31 Dec 9998 23:59:59 GMT"}, "", 86_400.0),
         ({"retry-after": "Wed, 99 Oct 2015"}, "", None),
         ({}, "503 Service Unavailable", None),
         ({}, '{"error": {"details": [{"retryDelay": "37s"}]}}', 37.0),  # Google
