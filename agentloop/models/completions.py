@@ -37,6 +37,7 @@ from .wire import (
     first_text,
     grow,
     needed_thoughts,
+    owner_id,
     parse_json,
     plain_text,
     read_citations,
@@ -341,11 +342,11 @@ def _own_fields(raw: JSON, server: str) -> JSON:
     return {name: raw[name] for name in OPAQUE if name in raw}
 
 
-def _write_openai_reply(message: AssistantMessage, owner: str, server: str) -> JSON:
+def _write_openai_reply(message: AssistantMessage, server: str) -> JSON:
     nothing = "" if re.search(NEEDS_CONTENT, server) else None
     written: JSON = {"role": "assistant", "content": message.content or nothing}
     raw = as_dict(message.raw)
-    is_own = raw.get("owner") == owner
+    is_own = raw.get("owner") == owner_id(server)
     if is_own:  # required by DeepSeek's thinking models, even if empty
         written |= _own_fields(raw, server)
     thoughts = needed_thoughts(message, server)
@@ -394,13 +395,11 @@ def _attachment(message: ToolMessage, server: str) -> list[JSON]:
     return media
 
 
-def write_openai_messages(
-    messages: Sequence[Message], owner: str = "", server: str = ""
-) -> list[JSON]:
+def write_openai_messages(messages: Sequence[Message], server: str = "") -> list[JSON]:
     """Write messages for Chat Completions.
 
-    `owner` identifies the server and the model: opaque fields are sent back only to their owner.
-    `server` is the address and the model, because some servers require more than others.
+    `server` is the address and the model: opaque fields are sent back only to their server and
+    model, and some servers require more than others.
     Tool results can only have text, so their images and files are in a user message after the last
     result of the turn.
     """
@@ -421,7 +420,7 @@ def write_openai_messages(
             role = "system" if isinstance(message, SystemMessage) else "user"
             written.append({"role": role, "content": _parts(message, server) or message.text})
         elif message.content or message.tool_calls:  # providers reject empty replies
-            written.append(_write_openai_reply(message, owner, server))
+            written.append(_write_openai_reply(message, server))
     if re.search(ALTERNATING, server):
         written = _separate(written)
     return written
@@ -472,15 +471,15 @@ def _find_sources(data: JSON, message: JSON) -> list[JSON]:
     return sources
 
 
-def _opaque_fields(message: JSON, calls: Sequence[ToolCall], owner: str) -> JSON | None:
-    """The fields that later requests send back to the owner; None if there are none."""
+def _opaque_fields(message: JSON, calls: Sequence[ToolCall], server: str) -> JSON | None:
+    """The fields that later requests send back to the server; None if there are none."""
     opaque = drop_none({name: message.get(name) for name in OPAQUE})
     if opaque or any(call.extra for call in calls):
-        return {"provider": "openai", "owner": owner} | opaque
+        return {"provider": "openai", "owner": owner_id(server)} | opaque
     return None
 
 
-def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
+def read_openai_reply(data: JSON, server: str = "") -> AssistantMessage:
     """Turn a reply into a message. Raises one of PARSE_ERRORS if the reply is invalid."""
     choice = data["choices"][0]
     finish = choice.get("finish_reason")
@@ -500,7 +499,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         thinking=first_text(message, *THOUGHTS) or None,
         usage=read_openai_usage(as_dict(data, "usage")),
         stop_reason=stop,
-        raw=_opaque_fields(message, calls, owner),
+        raw=_opaque_fields(message, calls, server),
         citations=tuple(read_citations(_find_sources(data, message), 0, 0)),
         finish_reason=plain_text(finish) or None,
     )

@@ -159,8 +159,8 @@ class ChatOpenAI(HTTPModel):
         return self.api == "responses" and bool(re.search(GPT_LOADS_TOOLS, self.model))
 
     @property
-    def _owner(self) -> str:
-        return owner_id(f"{self.base_url} {self.model}")
+    def _server(self) -> str:
+        return f"{self.base_url} {self.model}"
 
     def headers(self) -> dict[str, str]:
         if not self.api_key:
@@ -204,10 +204,8 @@ class ChatOpenAI(HTTPModel):
         answer = None
         if self.output_schema:
             answer = {"name": "answer"} | write_openai_schema("schema", self.output_schema, True)
-        owner = self._owner
-        key = f"{self.api} {owner}"
-        server = f"{self.base_url} {self.model}"
-        write = partial(self._api.write, owner=owner, server=server)
+        key = f"{self.api} {owner_id(self._server)}"
+        write = partial(self._api.write, server=self._server)
         if self.api == "chat":
             messages = _one_prompt(messages)
         if deferred:
@@ -233,7 +231,7 @@ class ChatOpenAI(HTTPModel):
 
     def _chat_fields(self, messages: Encoded, answer: JSON | None, stream: bool) -> JSON:
         """The fields of a request that only Chat Completions has."""
-        asks_usage = stream and not re.search(NO_STREAM_OPTIONS, f"{self.base_url} {self.model}")
+        asks_usage = stream and not re.search(NO_STREAM_OPTIONS, self._server)
         return {
             "messages": messages,
             "max_completion_tokens": self.max_completion_tokens,
@@ -261,7 +259,7 @@ class ChatOpenAI(HTTPModel):
         return fields
 
     def read(self, data: JSON) -> AssistantMessage:
-        return self._api.read(data, self._owner)
+        return self._api.read(data, self._server)
 
     def _advise(self, response: httpx.Response, text: str) -> str:
         # this model, or its tools; the second is Bedrock's

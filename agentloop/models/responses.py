@@ -35,6 +35,7 @@ from .wire import (
     first_text,
     kept_blocks,
     needed_thoughts,
+    owner_id,
     plain_text,
     read_citations,
     readable,
@@ -88,8 +89,8 @@ def _write_input(part: Part) -> JSON:
     return chat | {"type": "input_text"}
 
 
-def _write_reply(message: AssistantMessage, owner: str, server: str) -> list[JSON]:
-    """The items that the owner sent, or new ones for the text and the calls."""
+def _write_reply(message: AssistantMessage, server: str) -> list[JSON]:
+    """The items that the server sent, or new ones for the text and the calls."""
     items: list[JSON] = [
         {
             "type": "function_call",
@@ -99,6 +100,7 @@ def _write_reply(message: AssistantMessage, owner: str, server: str) -> list[JSO
         }
         for call in message.tool_calls
     ]
+    owner = owner_id(server)
     kept = kept_blocks(message, "output", "responses", owner, "function_call", items, _items_text)
     if kept:
         return kept
@@ -113,15 +115,14 @@ def _write_reply(message: AssistantMessage, owner: str, server: str) -> list[JSO
 
 def write_items(
     messages: Sequence[Message],
-    owner: str,
-    server: str = "",
+    server: str,
     load: Callable[[str], JSON | None] = lambda name: None,
 ) -> list[JSON]:
     """Write messages as items.
 
-    owner: identifies the server and the model: items in `raw` are sent back only to their owner.
-        No server documents what it does with the items of another.
-    server: the address and the model, because some servers require reasoning with every reply.
+    server: the address and the model. Items in `raw` are sent back only to their server and model:
+        no server documents what it does with the items of another. Some servers require reasoning
+        with every reply.
     load: declares a deferred tool of the request. The tools that a turn has found follow its
         results, because nothing may come between results.
     """
@@ -132,7 +133,7 @@ def write_items(
             items += _additional_tools(found)
             found.clear()
         if isinstance(message, AssistantMessage):
-            items += _write_reply(message, owner, server)
+            items += _write_reply(message, server)
             continue
         content: str | list[JSON] = message.text
         parts = message.content
@@ -245,7 +246,7 @@ def _check_status(status: str) -> None:
         raise BadRequest(f"the reply is {status}: leave out `background`, which isn't supported")
 
 
-def read_responses(data: JSON, owner: str) -> AssistantMessage:
+def read_responses(data: JSON, server: str) -> AssistantMessage:
     """Turn a reply into a message. Raises one of PARSE_ERRORS if the reply is invalid."""
     items = as_dicts(data["output"])
     for item in items:
@@ -268,7 +269,7 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
     kept = [item for item in items if not item["type"].startswith("custom_tool_call")]
     raw = None
     if status == "completed" and not has_other_calls and _is_needed(kept):
-        raw = {"provider": "responses", "owner": owner, "output": kept}
+        raw = {"provider": "responses", "owner": owner_id(server), "output": kept}
     return AssistantMessage(
         content=_items_text(items),
         tool_calls=tuple(calls),

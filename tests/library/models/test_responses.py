@@ -61,8 +61,8 @@ def reply(*items, **more):
     return read_responses(response(*items, **more), "me")
 
 
-def write(*messages, owner="me"):
-    return write_items(messages, owner)
+def write(*messages, server="me"):
+    return write_items(messages, server)
 
 
 def assistant_item(words):
@@ -257,7 +257,7 @@ def test_items_of_unknown_types_are_sent_back_even_from_a_saved_log():
     message = reply(unknown, THOUGHT, text("It is.", phase="final_answer"))
     again = load_record(dump_record(message))
     assert write(again) == [unknown, THOUGHT, text("It is.", phase="final_answer")]
-    assert write(again, owner="another") == [assistant_item("It is.")]
+    assert write(again, server="another") == [assistant_item("It is.")]
 
 
 @pytest.mark.parametrize(
