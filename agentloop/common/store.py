@@ -27,7 +27,6 @@ from .records import dump_record, load_record
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":2}'  # counts up if older records would be misread
 REPLY, START = b'"type":"assistant"', b'"type":"tool_start"'  # also inside a sub-agent's record
-HOLE = 1 << 24  # bytes; a longer hole in a sparse file isn't read into memory
 # CON and the like are devices on Windows, with any suffix
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -184,7 +183,6 @@ def read_lines(path: Path) -> list[bytes]:
     Raises ValueError if it's another kind of file, or a session of another schema.
     """
     check_is_file(path)
-    lines = list[bytes]()
     with path.open("rb") as file:
         start = file.read(len(HEADER))
         if not HEADER.startswith(start):  # a kill may have left part of it
@@ -193,12 +191,7 @@ def read_lines(path: Path) -> list[bytes]:
                 "(schema 2): pass another file, or install the version that wrote it"
             )
         file.seek(0)
-        while piece := file.readline(HOLE):
-            if len(piece) == HOLE and not piece.strip(b"\0"):
-                raise ValueError(f"{path} contains a hole of {HOLE:,} bytes: restore a backup")
-            if lines and not lines[-1].endswith(b"\n"):
-                piece = lines.pop() + piece
-            lines.append(piece)
+        lines = file.readlines()
     if lines and not lines[-1].endswith(b"\n"):
         logger.warning("%s: the last line is incomplete, %d bytes", path, len(lines.pop()))
     return lines

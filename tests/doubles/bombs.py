@@ -16,7 +16,7 @@ import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from agentloop import Agent, ScriptedModel, Session, TextPart, ToolError, tool
+from agentloop import Agent, ScriptedModel, TextPart, ToolError, tool
 from agentloop.messages import ToolMessage
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
@@ -94,22 +94,6 @@ async def a_hook_with_a_long_reason(folder):
     )
     await agent.run("go")
     return "".join(message.text for message in agent.messages)
-
-
-@bomb
-async def a_sparse_session_of_20_gb(folder):
-    class Kept(Session, Agent): ...
-
-    settings = {"llm": ScriptedModel("ok"), "session": "s", "session_dir": folder}
-    with Kept(**settings) as agent:
-        await agent.run("go")
-    with open(folder / "s.jsonl", "r+b") as file:
-        file.truncate(20_000_000_000)
-    try:
-        with Kept(**settings):
-            return "opened"
-    except ValueError as error:
-        return str(error)
 
 
 @asynccontextmanager

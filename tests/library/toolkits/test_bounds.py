@@ -22,7 +22,6 @@ EXPECTED = {  # a bomb, and a word of the text returned to the model
     "a_server_that_answers_with_150_mb": "effects",
     "forty_background_commands_that_print": "bash_kill",
     "a_hook_with_a_long_reason": "omitted",
-    "a_sparse_session_of_20_gb": "hole",
 }
 
 
