@@ -73,7 +73,6 @@ Provider = TypeVar("Provider")
 MAX_RETRY_DELAY = 120.0  # seconds; if the provider asks for more, the request fails at once
 LINGER = 1.0  # seconds to wait for the end of a stream after its last event
 KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
-MAX_IDLE = 1000  # idle connections to a server
 MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are being made at the same time
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 # With status 429, although waiting doesn't help: OpenAI, Anthropic, xAI, Ollama's cloud, Kimi, and
@@ -313,11 +312,8 @@ class ConnectionPool:
         timer.cancel()
         return transport
 
-    async def release(self, transport: httpx.AsyncHTTPTransport) -> None:
-        """Put a transport back, or close it if the pool is full."""
-        if len(self.idle) >= MAX_IDLE:
-            await transport.aclose()
-            return
+    def release(self, transport: httpx.AsyncHTTPTransport) -> None:
+        """Put a transport back, and close it if it stays idle."""
         loop = asyncio.get_running_loop()
         self.idle[transport] = loop.call_later(KEEP_ALIVE, self._expire, transport)
 
@@ -742,7 +738,7 @@ class HTTPModel(Advised, ABC):
             raise
         finally:
             if transport:
-                await pool.release(transport)
+                pool.release(transport)
             if self.dump:
                 sent = content.decode(errors="replace")
                 received = parts.body.decode(errors="replace")

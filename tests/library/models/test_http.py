@@ -759,14 +759,6 @@ async def test_the_connections_of_a_model_are_closed_at_the_end_of_its_block():
         await server.has(0)
 
 
-async def test_the_number_of_idle_connections_has_an_upper_bound(monkeypatch):
-    monkeypatch.setattr(http, "MAX_IDLE", 5)
-    async with CountingServer() as server, model(server, max_retries=0) as llm:
-        await asyncio.gather(*[ask(llm) for _ in range(20)])
-        await server.has(5)
-        assert server.open == 5
-
-
 @pytest.mark.parametrize("end", [fin(), rst()])
 async def test_a_reused_connection_that_breaks_before_the_response_is_replaced_at_once(end):
     first = [send(answer(OK)), request(), end]
