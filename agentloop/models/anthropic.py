@@ -65,8 +65,8 @@ from .wire import (
     readable,
     resumed,
     rewrite_schema,
+    split_system,
     stop_reason,
-    system_texts,
     wire_id,
     wire_name,
     write_content,
@@ -230,20 +230,16 @@ def _close_turn(blocks: list[JSON], answered: list[Any]) -> None:
         blocks.pop()  # the API rejects thinking at the end of a turn
 
 
-def _split_prompt(
-    messages: Sequence[Message], in_place: bool
-) -> tuple[Sequence[Message], Sequence[Message]]:
-    """The system messages for the system prompt, and the conversation.
+def _split_prompt(messages: Sequence[Message], in_place: bool) -> tuple[list[str], list[Message]]:
+    """The texts of the system prompt, and the conversation.
 
     in_place: whether the API takes later system messages where they are.
     """
+    texts, said = split_system(messages)
     start = len([*takewhile(lambda each: isinstance(each, SystemMessage), messages)])
-    prompt, rest = messages[:start], messages[start:]
-    if SystemMessage not in map(type, rest):
-        return prompt, rest
-    if in_place:
-        return prompt, _delay_instructions(rest)
-    return messages, [each for each in rest if not isinstance(each, SystemMessage)]
+    if in_place and start < len(texts):
+        return texts[:start], _delay_instructions(messages[start:])
+    return texts, said
 
 
 def _delay_instructions(messages: Sequence[Message]) -> list[Message]:
@@ -624,8 +620,7 @@ class ChatAnthropic(HTTPModel):
         stream: bool,
     ) -> JSON:
         in_place = bool(re.search(TAKES_INSTRUCTIONS, self.model))
-        prompt, messages = _split_prompt(messages, in_place)
-        system = "\n\n".join(system_texts(prompt))
+        texts, messages = _split_prompt(messages, in_place)
         address = str(self.base_url)
         messages = resumed(from_user(messages), owner_id(address))
         declared = [self._declare(tool) for tool in tools]
@@ -633,7 +628,7 @@ class ChatAnthropic(HTTPModel):
         # deferred tools come first, because the last tool gets the cache mark, and they can't
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
-        blocks = write_content(system, _write_part)
+        blocks = write_content("\n\n".join(texts), _write_part)
         binds = re.search(BINDS_THINKING, self.model)
         betas = self._betas
         write = partial(write_anthropic_messages, loadable=loadable, address=address, betas=betas)

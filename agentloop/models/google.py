@@ -21,7 +21,6 @@ from ..messages import (
     Citation,
     Message,
     Part,
-    SystemMessage,
     TextPart,
     ToolCall,
     ToolChoice,
@@ -50,8 +49,8 @@ from .wire import (
     readable,
     resumed,
     rewrite_schema,
+    split_system,
     stop_reason,
-    system_texts,
     wire_name,
     write_content,
 )
@@ -357,7 +356,7 @@ class ChatGoogle(HTTPModel):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        system = [{"text": text} for text in system_texts(messages)]
+        texts, said = split_system(messages)
         declared = [
             declare(tool, "google", {"parametersJsonSchema": write_schema(tool.parameters)})
             for tool in tools
@@ -371,7 +370,6 @@ class ChatGoogle(HTTPModel):
             # Gemini requires it for functions beside provider tools, Vertex AI doesn't know it
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
-        said = [each for each in messages if not isinstance(each, SystemMessage)]
         messages = resumed(from_user(said))
         write = partial(write_google_messages, owner=self._owner)
         body: JSON = {
@@ -380,8 +378,8 @@ class ChatGoogle(HTTPModel):
             "tools": all_tools or None,
             "toolConfig": drop_none(tool_config) or None,
         }
-        if system:
-            body["systemInstruction"] = {"parts": system}
+        if texts:
+            body["systemInstruction"] = {"parts": [{"text": text} for text in texts]}
         return drop_none(body)
 
     def _config(self) -> JSON:

@@ -42,7 +42,7 @@ from .wire import (
     extend_prefix,
     owner_id,
     resumed,
-    system_texts,
+    split_system,
 )
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def _one_prompt(messages: Sequence[Message]) -> Sequence[Message]:
     https://github.com/raullenchai/Rapid-MLX/issues/1765 (gpt-oss),
     https://github.com/livekit/agents/issues/7020 (Gemma)
     """
-    said = [each for each in messages if not isinstance(each, SystemMessage)]
-    texts = system_texts(messages)
+    texts, said = split_system(messages)
     return [SystemMessage("\n\n".join(texts)), *said] if texts else said
 
 

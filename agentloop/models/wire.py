@@ -245,8 +245,10 @@ def encode_exchanges(
     return encoded
 
 
-def system_texts(messages: Sequence[Message]) -> list[str]:
-    return [message.content for message in messages if isinstance(message, SystemMessage)]
+def split_system(messages: Sequence[Message]) -> tuple[list[str], list[Message]]:
+    """The texts of the system messages, and the other messages."""
+    texts = [message.content for message in messages if isinstance(message, SystemMessage)]
+    return texts, [message for message in messages if not isinstance(message, SystemMessage)]
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
