@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 
 from ..common.found_tools import found_tools
 from ..common.model_info import CacheRules
-from ..errors import BadRequest, BadResponse
+from ..errors import BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
@@ -520,7 +520,8 @@ class ChatAnthropic(HTTPModel):
 
     max_tokens: limit of the output, thinking included.
     thinking: a budget in tokens or, for models without budgets, the API's own object, such as
-        {"type": "adaptive"}. With a budget, the API doesn't support forced tool calls.
+        {"type": "adaptive"}. The API doesn't support forced tool calls with a budget, nor for
+        models that can't be kept from thinking, such as Sonnet 5.5.
         {"type": "adaptive", "display": "summarized"} also returns what the newest models write
         between calls; by default their thinking is empty.
     effort: how much the model thinks and writes: "low", "medium", "high", ...
@@ -672,26 +673,11 @@ class ChatAnthropic(HTTPModel):
             return reply
         return replace(reply, raw=reply.raw | {"prefix": prefix})
 
-    @property
-    def _always_thinks(self) -> bool:
-        """Whether the model refuses budgets, forced tools and to be kept from thinking.
-
-        Of the models that bind thinking, Haiku doesn't. Sources:
-        https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide,
-        https://platform.claude.com/docs/en/models/haiku-5-5/migration-guide
-        """
-        return bool(re.search(BINDS_THINKING, self.model)) and "haiku" not in self.model
-
     def _thinking(self, messages: Sequence[Message]) -> Mapping[str, Any] | None:
         """The setting for thinking; None if another provider began the turn."""
         thinking = self.thinking or None
         if isinstance(thinking, int):
             thinking = {"type": "enabled", "budget_tokens": thinking}
-        if thinking and thinking["type"] in ("enabled", "disabled") and self._always_thinks:
-            raise BadRequest(
-                f"{self!r}: this model has no thinking budgets and can't be kept from thinking: "
-                'set effort="low" or another effort instead of thinking'
-            )
         has_budget = thinking and thinking["type"] == "enabled"
         if has_budget and not _may_think(messages, str(self.base_url), self._betas):
             return None
@@ -699,11 +685,6 @@ class ChatAnthropic(HTTPModel):
 
     def _choice(self, tool_choice: ToolChoice) -> JSON | None:
         """The choice of a tool; None if it's the API's default."""
-        if self._always_thinks and tool_choice not in ("auto", "none"):
-            raise BadRequest(
-                f"{self!r}: this model can't be forced to call a tool, so it doesn't accept "
-                f'tool_choice={tool_choice!r}: use "auto", and name the tool in the prompt'
-            )
         choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
         if self.parallel_tool_calls is not None and tool_choice != "none":
             choice = choice | {"disable_parallel_tool_use": not self.parallel_tool_calls}

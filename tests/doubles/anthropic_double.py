@@ -26,7 +26,9 @@ from .openai_double import (
     pieces,
 )
 
-# models that bind thinking to its prefix; except Haiku, they refuse forced tools and no thinking
+# Models that bind thinking to its prefix. Except Haiku, they refuse forced tools and no thinking.
+# Sources: https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide,
+# https://platform.claude.com/docs/en/models/haiku-5-5/migration-guide
 BINDING = {f"claude-{name}" for name in ("opus-5-5", "sonnet-5-5", "haiku-5-5", "fable-5-1")}
 BINDING |= {f"claude-{name}" for name in ("fable-5-2", "mythos-5-1", "mythos-5-2")}
 # https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages

@@ -598,24 +598,6 @@ async def test_a_block_with_an_id_that_is_not_text_does_not_break_later_requests
     assert body["messages"][-1]["role"] == "user"
 
 
-@pytest.mark.parametrize("thinking", [2000, {"type": "disabled"}])
-async def test_a_model_that_always_thinks_refuses_budgets_before_the_request(thinking):
-    async with ANTHROPIC.double(["ok"]) as server:
-        llm = ANTHROPIC.model(server, model="claude-opus-5-5", thinking=thinking)
-        with pytest.raises(BadRequest, match="effort"):
-            await llm.ainvoke(HI)
-    assert server.headers == []
-
-
-@pytest.mark.parametrize("choice", ["required", "weather"])
-async def test_a_model_that_cannot_be_forced_to_call_a_tool_says_so_before_the_request(choice):
-    async with ANTHROPIC.double(["ok"]) as server:
-        llm = ANTHROPIC.model(server, model="claude-sonnet-5-5")
-        with pytest.raises(BadRequest, match="tool_choice"):
-            await llm.ainvoke(HI, TOOLS, tool_choice=choice)
-    assert server.headers == []
-
-
 @pytest.mark.parametrize("choice", ["required", "weather"])
 async def test_haiku_can_be_kept_from_thinking_and_forced_to_call_a_tool(choice):
     off = {"type": "disabled"}
