@@ -477,18 +477,9 @@ def wire_arguments(call: ToolCall) -> str:
 
 
 def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
-    """Declare a tool: its name, description, schema, and the fields in its `extra`.
-
-    Raises ValueError if `extra` has one of the other fields.
-    """
-    about = {"name": tool.name, "description": tool.description} | schema
-    extra = as_dict(tool.extra, provider)
-    if extra.keys() & about.keys():
-        raise ValueError(
-            f"tool {tool.name!r}: extra[{provider!r}] must not have any of {[*about]}, which the "
-            "tool sets itself"
-        )
-    return about | extra
+    """Declare a tool: its name, description, schema, and the fields in its `extra`."""
+    about = {"name": tool.name, "description": tool.description}
+    return about | schema | as_dict(tool.extra, provider)
 
 
 # ---- the reply

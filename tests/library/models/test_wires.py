@@ -262,13 +262,6 @@ async def test_a_tool_may_have_extra_fields_for_each_provider(wire):
     assert "x" not in declared
 
 
-def test_an_extra_field_that_replaces_a_field_of_the_tool_is_rejected(wire):
-    for name in ("name", "description", wire.schema):
-        own = Tool("weather", "The weather.", SCHEMA, extra={wire.extra: {name: "mine"}})
-        with pytest.raises(ValueError, match=f"tool 'weather': .*must not have .*{name}"):
-            body_of(wire.model("http://x"), HI, [own])
-
-
 async def test_a_tool_with_deferred_loading_has_no_cache_mark():
     # "Tools with defer_loading cannot use prompt caching"
     # Source: https://github.com/router-for-me/CLIProxyAPI/issues/4561
