@@ -401,17 +401,14 @@ class ChatGoogle(HTTPModel):
 
     def read(self, data: JSON) -> AssistantMessage:
         candidate = next(iter(as_dicts(data, "candidates")), JSON())
-        feedback = as_dict(data, "promptFeedback")
-        if "blockReason" in feedback:
-            candidate = {"finishReason": "SAFETY"} | drop_none(candidate)
-        finish = first_text(candidate, "finishReason")
+        blocked = first_text(as_dict(data, "promptFeedback"), "blockReason")
+        finish = first_text(candidate, "finishReason") or blocked
         parts = _find_parts(candidate, finish)
         calls = _take_calls(parts, candidate, finish)
-        stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
-        details = {"finishReason": finish, **feedback} if stop == "refused" else {}
+        stop = "refused" if blocked else stop_reason(GOOGLE_STOP_REASONS, finish, calls)
         # for most replies, the message says it all
         is_plain = all(part.keys() <= {"text", "thought", "functionCall"} for part in parts)
-        raw = {"provider": "google", "owner": self._owner, "parts": parts} | details
+        raw = {"provider": "google", "owner": self._owner, "parts": parts}
         text = _google_text(parts)
         return AssistantMessage(
             content=text,
@@ -419,7 +416,7 @@ class ChatGoogle(HTTPModel):
             thinking=_google_text(parts, True) or None,
             usage=read_google_usage(as_dict(data, "usageMetadata")),
             stop_reason=stop,
-            raw=None if is_plain and not details else raw,
+            raw=None if is_plain else raw,
             citations=tuple(_read_sources(candidate, text)),
             finish_reason=finish or None,
         )

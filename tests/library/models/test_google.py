@@ -177,10 +177,10 @@ def test_unknown_parts_and_fields_are_preserved():
 # ---- the reply
 
 
-def test_a_refusal_without_content_has_the_reason_in_raw():
+def test_a_refusal_without_content_has_the_reason_of_the_provider():
     reply = read({"candidates": [{"finishReason": "SAFETY"}]})
     assert (reply.text, reply.stop_reason) == ("", "refused")
-    assert reply.raw["finishReason"] == "SAFETY"
+    assert reply.finish_reason == "SAFETY"
     assert len(contents(reply)) == 1
 
 
@@ -191,7 +191,7 @@ async def test_a_blocked_prompt_is_a_refusal(more, streaming):
     async with serving(sent_by_server(body, streaming)) as server:
         reply = await ask(model(server), streaming)
     assert (reply.text, reply.stop_reason, reply.usage) == ("", "refused", Usage(7))
-    assert reply.raw["blockReason"] == "SPII"
+    assert reply.finish_reason == "SPII"
     assert len(contents(reply)) == 1
 
 
