@@ -12,8 +12,8 @@ first task, the user's messages since the newest prompt, results that the model 
 many of the newest turns as `keep_turns` allows. The log keeps everything.
 
 If a summary fails, or is longer than what it replaces, nothing changes. If the provider refuses a
-request as too long, a summary of everything is tried, with each result cut to 2,000 characters; if
-that fails as well, the older turns are dropped.
+request as too long, a summary of everything is tried, with each result and note cut to 2,000
+characters; if that fails as well, the older turns are dropped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SUMMARY_PROMPT = (
 SHORT = 12_000  # tokens that fit into any window, so there's no need to look up its size
 MOST_KEPT = 8_000  # tokens of turns that `keep_turns` keeps, which are billed as uncached
 LEAST_FREED = 0.1  # share of the threshold that a summary must free to be worth a request
-SHORT_RESULT = 2_000  # characters of a tool result in the summary of a refused request
+SHORT_RESULT = 2_000  # characters of a result or a note in the summary of a refused request
 MAX_FAILURES = 2  # summaries that may fail in a run
 
 
@@ -229,6 +229,7 @@ def before_newest_reply(request: Request) -> Sequence[Message]:
 
 
 def shorten_result(message: Message) -> Message:
-    if isinstance(message, ToolMessage):
+    is_note = isinstance(message, UserMessage) and message.origin == "note"
+    if isinstance(message, ToolMessage) or is_note:
         return replace(message, content=clip(message.text, SHORT_RESULT))
     return message

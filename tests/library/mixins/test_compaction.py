@@ -78,6 +78,15 @@ def read_page(n: int) -> str:
     return f"{n} " + words(390)
 
 
+class Small(ScriptedModel):
+    """A model with a window of 2,000 tokens."""
+
+    async def ainvoke(self, messages, *rest, **options):
+        if message_tokens(messages) > 2_000:
+            raise ContextWindowExceeded("too long")
+        return await super().ainvoke(messages, *rest, **options)
+
+
 class TestCompaction(test_loop.TestLoop):
     agent_class = Compaction
 
@@ -345,18 +354,19 @@ class TestCompaction(test_loop.TestLoop):
         assert validate_messages([*agent.messages, UserMessage("go on")]) == []
 
     async def test_all_older_turns_of_a_rejected_request_are_dropped_if_necessary(self):
-        class Small(ScriptedModel):
-            async def ainvoke(self, messages, *rest, **options):
-                if message_tokens(messages) > 2_000:
-                    raise ContextWindowExceeded("too long")
-                return await super().ainvoke(messages, *rest, **options)
-
         agent = Compaction(llm=Small("one", "two", "three", "four"))
         await agent.query("The task")
         await agent.query(words(500))
         await agent.query("And?")
         assert await agent.query("words " * 1_800) == "four"
         assert "word word" not in " ".join(shown(agent.llm.requests[-1]))
+
+    async def test_long_notes_are_cut_in_the_summary_of_a_refused_request(self):
+        agent = Compaction(llm=Small("one", "a summary", "two"))
+        await agent.query("The task")
+        agent.add_note(words(1_500))
+        agent.add_note(words(1_500))
+        assert await agent.query("And?") == "two"
 
     async def test_large_turns_are_not_retained_after_a_summary(self):
         much = tool("Much", name="much")(lambda: "a " * 25_000)
