@@ -26,6 +26,7 @@ MAX_TEXT = 50_000  # characters of an attached text; the middle of a longer one 
 MAX_BYTES = 5_000_000  # of an attached file; providers refuse larger images
 MOST_FILES = 200_000  # maximum number of files for Tab completion
 LONG = 10  # maximum lines of a paste without a placeholder
+MAX_PATH = 4096  # characters; to resolve a pasted log of 400 KB as a path takes 8 seconds
 
 
 class Pastes(dict[str, str]):
@@ -103,6 +104,8 @@ async def with_files(
 
 def file_at(root: Path, path: str) -> Path | None:
     """The file that a path leads to, or None if there's none."""
+    if len(path) > MAX_PATH:
+        return None
     try:
         file = (root / Path(path).expanduser()).resolve()
         return file if file.is_file() else None

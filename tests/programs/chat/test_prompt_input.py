@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from agentloop_chat.prompt_input import named_files, with_files
+from agentloop_chat.prompt_input import is_image, named_files, with_files
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,10 @@ def test_the_content_of_an_image_says_its_type_because_names_are_often_wrong(tmp
     work = with_files("look", "@shot.png", tmp_path, str, confirm=None)
     _, part = asyncio.run(work)
     assert part.media_type == kind
+
+
+def test_a_long_paste_is_not_looked_up_as_the_path_of_an_image(tmp_path):
+    assert not is_image(tmp_path, "a/" * 1_000_000), "that would take hours"
 
 
 def test_a_file_with_the_name_of_an_image_is_attached_as_text(tmp_path):
