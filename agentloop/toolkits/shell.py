@@ -36,6 +36,7 @@ HALF = 15_000  # bytes of output that are kept at the beginning, and at the end
 MAX_TIMEOUT = 3600.0
 """The longest timeout that a command may have, in seconds."""
 FIRST_LOOK = 0.2  # seconds in which a background command may fail at once
+LAST_LOOK = 0.2  # seconds before a kill: the command may have ended while Ctrl-Z stopped us
 MAX_BACKGROUND = 16  # background commands, and ended ones whose output nobody has read
 PAUSE = 0.02  # seconds between reads of up to 64 KB of a background command's output
 # Colours, cursor movements and window titles
@@ -244,7 +245,8 @@ class Shell:
         """
         moved = self._moved = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.wait([task, moved], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            for seconds in (timeout, LAST_LOOK):
+                await asyncio.wait([task, moved], timeout=seconds, return_when="FIRST_COMPLETED")
         finally:
             self._moved = None
             if not moved.done():

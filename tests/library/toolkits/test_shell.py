@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -293,6 +294,12 @@ class TestShell:
         agent.interrupt()
         assert (await task).stop_reason == "interrupted"
         assert await has_ended(pid)
+
+    async def test_a_command_that_ended_while_the_program_was_stopped_was_not_killed(self, sh):
+        running = asyncio.ensure_future(sh.bash("echo $$ > pid; sleep 0.2; echo over", timeout=1))
+        await pid_in(sh)
+        time.sleep(2)  # as if Ctrl-Z had stopped the program
+        assert await running == "over"
 
     async def test_an_invalid_timeout_is_rejected(self, sh):
         for timeout in (0, -1, float("nan"), float("inf"), 1e9):
