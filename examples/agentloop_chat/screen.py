@@ -357,6 +357,7 @@ class Screen(RenderedChat):
             self.edit_queued
         )
         keys.add("c-c", filter=~is_searching)(self.stop)
+        keys.add("<sigint>")(lambda _: None)  # Ctrl-C in a pager reaches this process, too
         keys.add("c-o")(self.unfold)
         keys.add("c-x", "c-e")(self.open_editor)
         keys.add("c-b", filter=Condition(lambda: bool(self.calls)))(self.to_background)

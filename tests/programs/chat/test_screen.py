@@ -1198,6 +1198,18 @@ def test_a_long_folded_line_opens_in_a_pager(chat):
     screen.expect("\nallow all  context")
 
 
+def test_ctrl_c_in_the_pager_ends_neither_the_chat_nor_the_draft(chat):
+    screen = chat([("bash", {"command": "seq 500"})], "the end", options=["--yes"], PAGER="less")
+    screen.enter("go", "the end")
+    screen.type("my draft")
+    screen.press("C-o")
+    wait_for(lambda: "my draft" not in screen.do("capture-pane", "-p"), screen)
+    screen.press("C-c")
+    screen.press("C-c")
+    screen.press("q")
+    wait_for(lambda: "> my draft" in screen.do("capture-pane", "-p"), screen)
+
+
 def test_an_invalid_call_requires_no_approval(chat, project):
     (project / "a.py").write_text("one\n")
     wrong = ("edit", {"path": "a.py", "old_text": "two", "new_text": "three"})
