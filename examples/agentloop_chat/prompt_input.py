@@ -15,6 +15,7 @@ from agentloop.content import clip
 from agentloop.toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
+PLACEHOLDER = re.compile(r"\[paste \d+: \d+ lines\]")
 LINES = re.compile(r"(.+)#L?(\d+)(?:-L?(\d+))?")  # path#20, or path#20-45
 IMAGES = {  # how files of a type begin
     "image/png": rb"\x89PNG",
@@ -44,6 +45,10 @@ class Pastes(dict[str, str]):
         name = f"[paste {len(self) + 1}: {lines} lines]"
         self[name] = text
         return name
+
+    def missing(self, text: str) -> set[str]:
+        """The placeholders in a text that stand for nothing."""
+        return {*PLACEHOLDER.findall(text)} - self.keys()
 
     def unfold(self, text: str) -> str:
         """Put the pasted texts in place of their placeholders."""

@@ -505,6 +505,8 @@ class Screen(RenderedChat):
     def submit(self, text: str) -> None:
         """Start what a message or a command asks for."""
         self.echo(text)
+        for name in self.pastes.missing(text):  # from the input history
+            self.note(f"{name} is of an earlier chat: paste the text again.")
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
         name, _, rest = text[1:].partition(" ")

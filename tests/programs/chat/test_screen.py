@@ -1331,6 +1331,20 @@ def test_a_long_paste_is_folded_until_it_is_sent(chat):
     assert said(screen.server.requests[0]) == [f"look: {text}"]
 
 
+def test_a_prompt_of_an_earlier_chat_says_that_its_paste_is_missing(chat):
+    screen = chat("one", "two")
+    screen.paste("pasted\n" * 20)
+    screen.expect("lines]")
+    screen.press("Enter")
+    assert "again" not in screen.expect("one")
+    screen.leave()
+    screen = chat(server=screen.server)
+    screen.press("Up", "Up")
+    screen.expect("> [paste 1: 21 lines]")
+    screen.press("Enter")
+    assert "paste the text again" in screen.expect("two")
+
+
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
 def test_the_question_about_a_long_change_is_visible_and_a_pager_shows_the_rest(
     chat, project, columns, rows
