@@ -319,6 +319,7 @@ class Chat:
         self.agent.close()
         self.agent = agent
         self.shell.cwd = self.root  # as the system prompt says
+        self.workspace.seen.clear()
         await self.greet()
 
     def take_back(self) -> str:

@@ -104,6 +104,16 @@ def test_a_new_conversation_starts_in_the_working_directory_that_its_prompt_name
     assert (tmp_path / "where").read_text() == f"{tmp_path}\n"
 
 
+def test_a_new_conversation_has_to_read_a_file_before_it_overwrites_it(start, tmp_path):
+    (tmp_path / "a.py").write_text("one")
+    write = call("write", path="a.py", content="two")
+    with start(call("read", path="a.py"), "ok", write, "ok") as chat:
+        chat.runner.run(chat.reply("read"))
+        chat.runner.run(chat.do_new())
+        chat.runner.run(chat.reply("write"))
+    assert (tmp_path / "a.py").read_text() == "one"
+
+
 def test_the_question_of_a_server_is_shown_and_answered_by_the_next_prompt(start):
     form = {"properties": {"date": {"type": "string"}}}
     asked = {"server": "inn", "question": "When?", "form": form}
