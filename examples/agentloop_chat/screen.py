@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -77,7 +77,11 @@ A line that ends with \\ continues in the next line."""
 
 
 class InputHistory(FileHistory):
-    """The inputs of this chat and of earlier ones. If the file can't be written, Enter still works."""
+    """The inputs of this chat and of earlier ones. The chat works if the file can't be used, too."""
+
+    def load_history_strings(self) -> Iterator[str]:
+        with suppress(OSError):
+            yield from super().load_history_strings()
 
     def store_string(self, string: str) -> None:
         with suppress(OSError):

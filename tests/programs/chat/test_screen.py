@@ -1490,6 +1490,13 @@ def test_the_chat_works_without_a_session_if_the_home_folder_is_not_writable(cha
     assert "Continue:" not in screen.screen()
 
 
+def test_a_history_file_that_cannot_be_read_does_not_keep_enter_from_working(chat, tmp_path):
+    (tmp_path / "home/.agentloop/history").mkdir(parents=True)  # root may read any file
+    screen = chat("zero")
+    screen.press("Up")
+    screen.enter("hello", "zero")
+
+
 def test_a_history_file_that_cannot_be_written_does_not_keep_enter_from_working(chat, tmp_path):
     screen = chat("zero", "one", "two")
     screen.enter("hello", "zero")  # the history has been loaded
