@@ -173,7 +173,8 @@ def select_model(pick: Pick | None) -> LocalModel | None:
     if not pick or not (offered := local_models()):
         return None
     selected: LocalModel = pick("Which model do you want to use permanently?", options=offered)
-    remember_model(selected)
+    with suppress(OSError):  # the user then selects it again
+        remember_model(selected)
     return selected
 
 

@@ -567,6 +567,17 @@ def test_a_selected_model_is_saved_as_data_without_changing_the_config_file(
     assert choose(Config())[1] == "api.anthropic.com", "a configured provider takes precedence"
 
 
+def test_a_model_can_be_selected_although_the_choice_cannot_be_saved(tmp_path, monkeypatch):
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    offered = [(("http://localhost:1/v1", "a-model"), "a label")]
+    monkeypatch.setattr("agentloop_chat.config.local_models", lambda: offered)
+    llm, _ = choose(Config(), lambda question, options: options[0][0])
+    assert llm.model == "a-model"
+
+
 def test_the_log_shows_the_complete_reason_of_a_failed_request():
     stream = io.StringIO()
     why = ("a long reason " * 20).strip()
