@@ -361,13 +361,16 @@ class Screen(RenderedChat):
             self.edit_queued
         )
         keys.add("c-c", filter=~is_searching)(self.stop)
-        keys.add("<sigint>")(lambda _: None)  # Ctrl-C in a pager reaches this process, too
+        keys.add("<sigint>")(self.ignore)
         keys.add("c-o")(self.unfold)
         keys.add("c-x", "c-e")(self.open_editor)
         keys.add("c-b", filter=Condition(lambda: bool(self.calls)))(self.to_background)
         keys.add("s-tab")(self.next_mode)
         keys.add("<bracketed-paste>")(self.paste)
         return keys
+
+    def ignore(self, _: object) -> None:
+        """Do nothing: Ctrl-C in a pager reaches this process, too."""
 
     def begin_text(self, _: object = None) -> None:
         """Remember when the first key of a text in the prompt was pressed."""
