@@ -9,9 +9,11 @@ Source: https://ai.google.dev/api/generate-content
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
+
+from pydantic_core import from_json, to_json
 
 from ..common.model_info import CacheRules
 from ..errors import BadResponse
@@ -99,7 +101,12 @@ def write_schema(schema: JSON) -> JSON:
 
     Source: https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
     """
-    return rewrite_schema(schema, UNKNOWN, _write_subschema)
+    return _write_json(to_json(schema))
+
+
+@lru_cache(1000)  # each request repeats the schemas of the tools
+def _write_json(schema: bytes) -> JSON:
+    return rewrite_schema(from_json(schema), UNKNOWN, _write_subschema)
 
 
 def _write_google_part(part: Part) -> JSON | None:

@@ -15,8 +15,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic_core import from_json, to_json
 
 from ..common.model_info import CacheRules
 from ..messages import JSON, AssistantMessage, Message, SystemMessage, ToolChoice
@@ -98,6 +100,18 @@ def _one_prompt(messages: Sequence[Message]) -> Sequence[Message]:
     return [SystemMessage("\n\n".join(texts)), *said] if texts else said
 
 
+@lru_cache(1000)  # each request repeats the schemas of the tools
+def _write_parameters(schema: bytes, is_chat: bool, strict: bool, server: str) -> JSON:
+    """The fields of a tool's declaration that describe its parameters."""
+    parameters: JSON = from_json(schema)
+    if is_chat:
+        parameters = inline_types(parameters)
+    written = write_openai_schema("parameters", parameters, strict)
+    if re.search(NEEDS_TYPES, server):
+        written["parameters"] = add_types(written["parameters"])
+    return written
+
+
 @chat_model
 class ChatOpenAI(HTTPModel):
     """A model behind Responses or Chat Completions. Settings that are None aren't sent.
@@ -176,10 +190,8 @@ class ChatOpenAI(HTTPModel):
         return {"type": "function"} | about
 
     def _declare(self, tool: Tool) -> JSON:
-        parameters = inline_types(tool.parameters) if self.api == "chat" else tool.parameters
-        schema = write_openai_schema("parameters", parameters, self.strict)
-        if re.search(NEEDS_TYPES, f"{self.base_url} {self.model}"):
-            schema["parameters"] = add_types(schema["parameters"])
+        is_chat = self.api == "chat"
+        schema = _write_parameters(to_json(tool.parameters), is_chat, self.strict, self._server)
         about = declare(tool, "openai", schema)
         if self.api == "responses":
             about.setdefault("strict", False)  # strict is the default of the API

@@ -262,6 +262,17 @@ async def test_a_tool_may_have_extra_fields_for_each_provider(wire):
     assert "x" not in declared
 
 
+def test_a_schema_that_has_changed_since_the_last_request_is_declared_as_it_is(wire):
+    llm = wire.model("http://x")
+    city = {"type": "string"}
+    own = Tool("weather", "The weather.", {"type": "object", "properties": {"city": city}})
+    for kind in ("string", "integer"):
+        city["type"] = kind
+        [declared] = wire.declared(body_of(llm, HI, [own]))
+        schema = declared.get("function", declared)[wire.schema]
+        assert schema["properties"] == {"city": {"type": kind}}
+
+
 async def test_a_tool_with_deferred_loading_has_no_cache_mark():
     # "Tools with defer_loading cannot use prompt caching"
     # Source: https://github.com/router-for-me/CLIProxyAPI/issues/4561
