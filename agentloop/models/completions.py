@@ -9,6 +9,7 @@ Source: https://platform.openai.com/docs/api-reference/chat
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -113,7 +114,9 @@ ALTERNATING = rf"{MISTRAL}|(?i:gemma-?[1-3])|//[^/]*perplexity\.ai|perplexity/"
 # https://github.com/zeroclaw-labs/zeroclaw/pull/9493,
 # https://github.com/TencentCloud/TencentDB-Agent-Memory/issues/1313
 NEEDS_CONTENT = r"//api\.cloudflare\.com|workers-ai/"
-# Kimi refuses each request that has a schema with no type, or with one beside `anyOf`. Sources:
+# Kimi refuses each request that has a schema with no type, or with one beside `anyOf`. An enum may
+# have one type, and "null". Sources:
+# https://github.com/MoonshotAI/walle/blob/main/validator.go,
 # https://github.com/MoonshotAI/kimi-cli/issues/1595,
 # https://github.com/MoonshotAI/kimi-code/issues/2661,
 # https://github.com/anomalyco/opencode/issues/40127 (Kimi behind OpenCode)
@@ -149,6 +152,10 @@ STRICT_KEYWORDS = re.compile(
 )
 FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
 ANY = ["string", "number", "boolean", "object", "array", "null"]
+JSON_TYPES: dict[type, str] = {
+    **{str: "string", bool: "boolean", int: "number", float: "number"},
+    **{dict: "object", list: "array", type(None): "null"},
+}
 MAX_NESTED = 10  # how deep types may be nested to be put in place of the references to them
 MAX_INLINED = 20_000  # characters of the schema then; a type may be in many places
 
@@ -260,7 +267,7 @@ def add_types(schema: JSON) -> JSON:
             return
         node = cast(JSON, found)
         if not node.keys() & {"type", "anyOf", "oneOf", "allOf", "$ref"}:
-            node["type"] = default
+            node |= _typed_enum(node) if isinstance(node.get("enum"), list) else {"type": default}
         kind = node.get("type", ANY)
         for name in ("anyOf", "oneOf"):
             for choice in node.get(name, ()):
@@ -274,6 +281,15 @@ def add_types(schema: JSON) -> JSON:
     whole: JSON = json.loads(json.dumps(schema))
     visit(whole, "object")
     return whole
+
+
+def _typed_enum(schema: JSON) -> JSON:
+    """Take the values from a schema, and declare them with their type, or each of their types."""
+    by_type = defaultdict[str, list[Any]](list)
+    for value in schema.pop("enum"):
+        by_type[JSON_TYPES[type(value)]].append(value)
+    choices: list[JSON] = [{"type": kind, "enum": values} for kind, values in by_type.items()]
+    return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
@@ -365,8 +365,13 @@ async def test_chat_completions_gets_the_types_of_parameters_in_their_place():
 
 
 def check_types(schema):
-    """Check a schema like Kimi: "type is not defined", and "type should be defined in anyOf"."""
+    """Check a schema like Kimi: "type is not defined", and "type should be defined in anyOf".
+
+    "type object is not allowed in combination with enum". Source:
+    https://github.com/MoonshotAI/walle/blob/main/validator.go
+    """
     assert ("anyOf" in schema) != ("type" in schema), schema
+    assert "enum" not in schema or isinstance(schema["type"], str)
     inner = [*schema.get("anyOf", ()), *schema.get("properties", {}).values()]
     for subschema in [*inner, schema.get("items")]:
         if subschema is not None:
@@ -375,11 +380,18 @@ def check_types(schema):
 
 @pytest.mark.parametrize("url", ["https://api.moonshot.ai/v1", "https://openrouter.ai/api/v1"])
 async def test_each_schema_has_a_type_for_kimi_and_none_has_one_beside_alternatives(url):
-    def search(properties: dict[str, int], values: list, value: Any, maybe: Any | None) -> None:
+    def search(
+        properties: dict[str, int],
+        values: list,
+        value: Any,
+        maybe: Any | None,
+        mixed: Literal["a", 1, None],
+    ) -> None:
         """Search."""
 
     unions = {
         "properties": {"type": "object", "properties": {"a": {}, "b": {"enum": [1]}}},
+        "view": {"enum": ["text", "raw"]},
         "page": {"type": "object", "anyOf": [{"required": ["id"]}, {"required": ["url"]}]},
     }
     found = Tool("find", "Find.", {"type": "object", "properties": unions})
