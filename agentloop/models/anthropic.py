@@ -475,7 +475,7 @@ class AnthropicChunks(Accumulator):
     def add(self, event: JSON) -> None:
         blocks = self.data.setdefault("content", [])
         usage = self.data.setdefault("usage", {})
-        kind, reply_id = event.get("type"), self.data.get("id")
+        kind = event.get("type")
         piece: JSON = as_dict(
             event.get("content_block") or event.get("delta") or event.get("message")
         )
@@ -490,7 +490,7 @@ class AnthropicChunks(Accumulator):
             piece.pop("estimated_tokens", None)
             grow(block, piece, piece)
             self.call(piece.get("partial_json", ""), block.get("name", ""), block.get("id", ""))
-        elif blocks and not self.complete and piece.get("id", reply_id) != reply_id:
+        elif kind == "message_start" and blocks and piece.get("id") != self.data.get("id"):
             raise BadResponse("another reply starts within the reply")  # a proxy has tried again
         else:  # message_start and message_delta; other events are ignored
             # counts are totals so far; an event may leave out those that stay the same

@@ -570,6 +570,15 @@ def test_a_stream_with_parts_of_two_replies_is_a_bad_response():
         read_stream(*begun, again)
 
 
+def test_a_block_may_be_repeated_when_it_ends():
+    # as in events of `messages.stream()` of Anthropic's SDK, which some proxies pass on
+    block = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    begin = {"type": "message_start", "message": {"id": "msg_1", "content": []}}
+    end = {"type": "content_block_stop", "index": 0, "content_block": block}
+    [call] = read_stream(begin, start(0, block), end).tool_calls
+    assert call.id == "toolu_1"
+
+
 @pytest.mark.parametrize("block", [{"type": {}}, {"text": "a"}])
 async def test_a_block_without_a_valid_type_is_a_bad_response(block):
     body = {"content": [text("a"), block], "stop_reason": "end_turn"}
