@@ -30,6 +30,7 @@ from ..messages import (
 )
 from .wire import (
     Accumulator,
+    applies,
     as_dict,
     as_dicts,
     attachment,
@@ -346,20 +347,20 @@ def read_openai_usage(usage: JSON) -> Usage | None:
 
 
 def _write_id(call_id: str, server: str) -> str:
-    if re.search(MISTRAL, server):
+    if applies(MISTRAL, server):
         return wire_id(call_id, "[a-zA-Z0-9]{9}")
     return wire_id(call_id)
 
 
 def _own_fields(raw: JSON, server: str) -> JSON:
     """The opaque fields of a reply, for the server and the model that sent them."""
-    if re.search(ONLY_REASONING_CONTENT, server):
+    if applies(ONLY_REASONING_CONTENT, server):
         return drop_none({"reasoning_content": first_text(raw, *THOUGHTS) or None})
     return {name: raw[name] for name in OPAQUE if name in raw}
 
 
 def _write_openai_reply(message: AssistantMessage, server: str) -> JSON:
-    nothing = "" if re.search(NEEDS_CONTENT, server) else None
+    nothing = "" if applies(NEEDS_CONTENT, server) else None
     written: JSON = {"role": "assistant", "content": message.content or nothing}
     raw = as_dict(message.raw)
     is_own = raw.get("owner") == owner_id(server)
@@ -390,7 +391,7 @@ def _parts(message: Message, server: str) -> list[JSON]:
     if isinstance(content, str) or all(isinstance(part, TextPart) for part in content):
         return []
     parts = [*map(write_part, content)]
-    return [*map(_as_document, parts)] if re.search(MISTRAL_API, server) else parts
+    return [*map(_as_document, parts)] if applies(MISTRAL_API, server) else parts
 
 
 def _as_document(part: JSON) -> JSON:
@@ -437,7 +438,7 @@ def write_openai_messages(messages: Sequence[Message], server: str = "") -> list
             written.append({"role": role, "content": _parts(message, server) or message.text})
         elif message.content or message.tool_calls:  # providers reject empty replies
             written.append(_write_openai_reply(message, server))
-    if re.search(ALTERNATING, server):
+    if applies(ALTERNATING, server):
         written = _separate(written)
     return written
 

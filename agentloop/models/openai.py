@@ -38,6 +38,7 @@ from .responses import ResponsesEvents, read_responses, write_items
 from .wire import (
     Accumulator,
     Encoded,
+    applies,
     declare,
     drop_none,
     encode_exchanges,
@@ -107,7 +108,7 @@ def _write_parameters(schema: bytes, is_chat: bool, strict: bool, server: str) -
     if is_chat:
         parameters = inline_types(parameters)
     written = write_openai_schema("parameters", parameters, strict)
-    if re.search(NEEDS_TYPES, server):
+    if applies(NEEDS_TYPES, server):
         written["parameters"] = add_types(written["parameters"])
     return written
 
@@ -242,7 +243,7 @@ class ChatOpenAI(HTTPModel):
 
     def _chat_fields(self, messages: Encoded, answer: JSON | None, stream: bool) -> JSON:
         """The fields of a request that only Chat Completions has."""
-        asks_usage = stream and not re.search(NO_STREAM_OPTIONS, self._server)
+        asks_usage = stream and not applies(NO_STREAM_OPTIONS, self._server)
         return {
             "messages": messages,
             "max_completion_tokens": self.max_completion_tokens,

@@ -247,8 +247,8 @@ def encode_exchanges(
 
 def split_system(messages: Sequence[Message]) -> tuple[list[str], list[Message]]:
     """The texts of the system messages, and the other messages."""
-    texts = [message.content for message in messages if isinstance(message, SystemMessage)]
-    return texts, [message for message in messages if not isinstance(message, SystemMessage)]
+    texts = [message.content for message in messages if type(message) is SystemMessage]
+    return texts, [message for message in messages if type(message) is not SystemMessage]
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
@@ -305,6 +305,13 @@ def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -
 
 
 @lru_cache
+@lru_cache(1000)
+def applies(rule: str, server: str) -> bool:
+    """Whether a rule for some servers, a regular expression, applies to this one."""
+    return bool(re.search(rule, server))
+
+
+@lru_cache(1000)
 def owner_id(address: str) -> str:
     """Identify a server, or a server and a model: opaque reasoning only goes back to its owner.
 
@@ -318,7 +325,7 @@ def needed_thoughts(message: AssistantMessage, server: str) -> str:
 
     server: its address and the model.
     """
-    if not re.search(NEEDS_THOUGHTS, server):
+    if not applies(NEEDS_THOUGHTS, server):
         return ""
     return message.thinking or "(not recorded)"  # some models reject ""
 
