@@ -69,7 +69,7 @@ FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional option
 SEPARATORS = re.compile(r"[;&|()`{}\n]")
 STARTER = re.compile(
     r"(!|if|elif|while|until|do|then|else|\w+=\S*|(\S*/)?(sudo|env|command|exec|eval|nohup|time|"
-    r"timeout|nice|xargs|(ba|z)?sh|find .*? -exec(dir)?)( (-|\d)\S*)*) "
+    r"timeout|nice|xargs|(ba|z)?sh|(find .*? )?-exec(dir)?)( (-|\d)\S*)*) "
 )
 GIT = re.compile(r"^git( -[cC] \S+| -\S+)*+ ")
 

@@ -210,6 +210,7 @@ def test_all_edits_and_all_calls_of_another_tool_may_be_approved():
         ),
         *((command, True) for command in ("bash -c 'rm x'", "find x -exec rm {} +", "eval rm x")),
         ("bash -c 'if rm x; then ls; fi'", True),
+        ("find . \\( -name a -o -name b \\) -exec rm {} +", True),
         *((command, False) for command in ("ls rm", "farm x", "git rm x", "echo 'a' x", "rmdir x")),
     ],
 )
