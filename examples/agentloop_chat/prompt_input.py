@@ -126,10 +126,10 @@ def bytes_of(file: Path) -> bytes:
 
 
 def lines_at(file: Path, first: int, last: int) -> bytes:
-    """Read lines of a file. Raises ValueError if there are none."""
+    """Read lines of a file. Raises ValueError if there are none, or if it's an image."""
     with file.open("rb") as stream:
         data = b"".join(islice(stream, max(first - 1, 0), last))
-    if not data:
+    if not data or image_type(data):
         raise ValueError("the file has no such lines")
     return data
 

@@ -26,12 +26,14 @@ def test_lines_of_a_file_are_attached(tmp_path, name, attached):
     assert f"{len(attached)} bytes" in told[0]
 
 
-def test_lines_that_a_file_does_not_have_are_not_attached(tmp_path):
+@pytest.mark.parametrize("name", ["a.txt#20-45", "shot.png#1"])
+def test_lines_that_a_file_does_not_have_are_not_attached(tmp_path, name):
     (tmp_path / "a.txt").write_text("one line\n")
+    (tmp_path / "shot.png").write_bytes(b"\x89PNG\r\n\0more")
     told = []
-    work = with_files("look", "@a.txt#20-45", tmp_path, told.append, confirm=None)
+    work = with_files("look", f"@{name}", tmp_path, told.append, confirm=None)
     assert asyncio.run(work) == "look"
-    assert "a.txt#20-45 was not attached" in told[0]
+    assert f"{name} was not attached" in told[0]
 
 
 @pytest.mark.parametrize(
