@@ -7,11 +7,12 @@ Copy with: the core, common/prices.py.
     agent = MyAgent(llm=llm, prices={"my-model": Price(input=2, output=8, cached_input=0.2)})
     agent.usage, agent.cost, agent.run_bill, agent.model_bills
 
-The totals are computed from the log whenever you read them, so they survive a restart. A new
-history begins at zero: if you bill users, read the cost before `clear_history` or `load_history`.
-If you don't set `prices`, the package genai-prices gives them in US dollars, if it's installed (it
-downloads nothing), and local models are free. If the price of a request is unknown, its cost is
-None, not zero, and so is every total that includes it. Tokens always count.
+The totals are computed from the log whenever you read them, so they survive a restart.
+`clear_history` sets them to zero, and `load_history` to what the loaded messages have used: if you
+bill users, read the cost before you call one of them. If you don't set `prices`, the package
+genai-prices gives them in US dollars, if it's installed (it downloads nothing), and local models
+are free. If the price of a request is unknown, its cost is None, not zero, and so is every total
+that includes it. Tokens always count.
 """
 
 from __future__ import annotations
