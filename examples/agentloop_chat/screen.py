@@ -77,7 +77,7 @@ A line that ends with \\ continues in the next line."""
 
 
 class InputHistory(FileHistory):
-    """The inputs of this chat and of earlier ones. The chat works if the file can't be used, too."""
+    """The inputs of this chat and of earlier ones. If the file can't be used, the chat still works."""
 
     def load_history_strings(self) -> Iterator[str]:
         with suppress(OSError):
@@ -210,7 +210,7 @@ class Screen(RenderedChat):
                     self.clear()  # the next prompt would not show it
 
     async def tick(self) -> None:
-        """Redraw the live area now and then while something is running."""
+        """Redraw the live area every REDRAW_PAUSE seconds while something is running."""
         while True:
             self.report_ended()
             if self.work or not self.status:
@@ -513,7 +513,7 @@ class Screen(RenderedChat):
         """Start what a message or a command asks for."""
         self.echo(text)
         for name in self.pastes.missing(text):  # from the input history
-            self.note(f"{name} is of an earlier chat: paste the text again.")
+            self.note(f"{name} comes from an earlier chat: paste the text again.")
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
         name, _, rest = text[1:].partition(" ")
