@@ -4,9 +4,9 @@ Use `chat_model` for servers that speak the Chat Completions API: they need only
 subclass for unusual requests: Azure's dated API expects the deployment in the path, the version in
 the query and the key in a header.
 
-Claude behind OpenRouter reads no cache unless you ask for it, and an agent then pays the full price
-for what each request repeats: pass `extra={"cache_control": {"type": "ephemeral"}}`. Source:
-https://openrouter.ai/docs/guides/best-practices/prompt-caching
+OpenRouter caches nothing for Claude unless you ask for it, and without a cache, an agent pays the
+full price for what each request repeats. Pass `extra={"cache_control": {"type": "ephemeral"}}`.
+Source: https://openrouter.ai/docs/guides/best-practices/prompt-caching
 
 `server_window` asks a server for the context window of a model. It's a start option of self-hosted
 servers, whatever the model's maximum is, and Ollama truncates longer requests silently. Ollama
