@@ -64,7 +64,7 @@ class Decides(Loop):
         with self.log.lock:  # another thread may decide at the same time
             state = self.waiting_call(call_id)
             decision = check_decision(self, state, verdict, note, arguments, by)
-            # if the call was deferred and the model has answered; first, because a kill may follow
+            # for a deferred call; first, or a kill between the two would leave run() nothing to do
             if not can_continue(self.conversation):
                 self.add_note(DECIDED)
             self.record(decision)
