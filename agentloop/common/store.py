@@ -78,7 +78,7 @@ class SessionFile(FileIO):
             raise ValueError(f"{path} is a link: replace it with the file, or choose another name")
         check_is_file(path)
         if new and path.exists():
-            raise FileExistsError(f"{path} exists: create an agent with session={path.stem!r}")
+            raise FileExistsError(f"{path} exists: open it in an agent with session={path.stem!r}")
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
             _lock(self.fileno())
