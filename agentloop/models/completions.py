@@ -261,7 +261,7 @@ def inline_types(schema: JSON) -> JSON:
 
 
 def add_types(schema: JSON) -> JSON:
-    """Give each subschema a type, but none to one with alternatives: these get it."""
+    """Give each subschema a type. If it has alternatives, only they get one."""
 
     def visit(found: Any, default: Any) -> None:
         if not isinstance(found, dict):

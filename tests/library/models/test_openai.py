@@ -365,7 +365,7 @@ async def test_chat_completions_gets_the_types_of_parameters_in_their_place():
 
 
 def check_types(schema):
-    """Check a schema like Kimi: "type is not defined", and "type should be defined in anyOf".
+    """Check a schema as Kimi does: "type is not defined", and "type should be defined in anyOf".
 
     "type object is not allowed in combination with enum". Source:
     https://github.com/MoonshotAI/walle/blob/main/validator.go
