@@ -26,7 +26,7 @@ from .openai_double import (
     pieces,
 )
 
-# Models that bind thinking to its prefix. Except Haiku, they refuse forced tools and no thinking.
+# Models that bind thinking to its prefix. Only Haiku accepts forced tools and disabled thinking.
 # Sources: https://platform.claude.com/docs/en/models/sonnet-5-5/migration-guide,
 # https://platform.claude.com/docs/en/models/haiku-5-5/migration-guide
 BINDING = {f"claude-{name}" for name in ("opus-5-5", "sonnet-5-5", "haiku-5-5", "fable-5-1")}
