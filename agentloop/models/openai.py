@@ -97,8 +97,10 @@ def _one_prompt(messages: Sequence[Message]) -> Sequence[Message]:
     https://github.com/raullenchai/Rapid-MLX/issues/1765 (gpt-oss),
     https://github.com/livekit/agents/issues/7020 (Gemma)
     """
+    if SystemMessage not in map(type, messages[1:]):
+        return messages
     texts, said = split_system(messages)
-    return [SystemMessage("\n\n".join(texts)), *said] if texts else said
+    return [SystemMessage("\n\n".join(texts)), *said]
 
 
 @lru_cache(1000)  # each request repeats the schemas of the tools
