@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
-from itertools import takewhile
+from itertools import islice, takewhile
+from operator import methodcaller
 from typing import Any, Literal, Self
 
 from ..common.found_tools import found_tools
@@ -345,11 +346,12 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
         if blocks:
             blocks[-1] = blocks[-1] | {"cache_control": control}
     messages: Encoded = body["messages"]
-    users = [at for at, message in enumerate(messages) if message.startswith(USER_PREFIX)]
     # the API allows four marks, and `extra` of attachments may have made some
-    own = sum(messages[at].count(CONTROL) for at in users)
-    unmarked = [at for at in users if CONTROL not in messages[at]]
-    for at in unmarked[::-1][: max(0, 2 - own)]:
+    own = sum(map(methodcaller("count", CONTROL), messages))
+    newest_first = reversed(range(len(messages)))
+    users = (at for at in newest_first if messages[at].startswith(USER_PREFIX))
+    unmarked = (at for at in users if CONTROL not in messages[at])
+    for at in islice(unmarked, max(0, 2 - own)):
         messages[at] = messages[at].removesuffix(END) + CONTROL + encode(control) + END
 
 
