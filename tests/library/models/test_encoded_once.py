@@ -1,12 +1,13 @@
 """A request encodes only new messages and sends the same bytes as a complete encoding."""
 
 import gc
+import sys
 from copy import copy
 from dataclasses import replace
 
 import pytest
 
-from agentloop import Agent
+from agentloop import Agent, Tool
 from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from agentloop.models import wire as wires
 from agentloop.models.wire import encode_body
@@ -103,6 +104,22 @@ def test_the_encoding_work_per_request_is_constant(wire, monkeypatch):
         sizes.append(0)
         whole = encode_request(llm, [SystemMessage("s"), *messages])  # a new one, as agents send it
     assert sizes[-1] == sizes[10] < len(whole) / 10
+
+
+def test_the_schemas_of_tools_are_rewritten_once(wire):
+    def calls_of(properties):
+        """Count the calls of Python functions in a later request."""
+        schema = {"type": "object", "properties": {f"p{n}": {"type": "array"} for n in properties}}
+        own = [Tool(name, "Does it.", schema) for name in ("one", "two")]
+        encode_body(llm.body(HI, own, "auto", False))
+        events = []
+        sys.setprofile(lambda frame, event, argument: events.append(event))
+        encode_body(llm.body(HI, own, "auto", False))
+        sys.setprofile(None)
+        return events.count("call")
+
+    llm = wire.model("http://x")
+    assert calls_of(range(40)) == calls_of(range(4))
 
 
 def test_a_result_that_is_pruned_later_is_encoded_again(wire):
