@@ -268,8 +268,10 @@ class Log(Sequence[Record]):
         """Append a record. In a program, call `agent.record`.
 
         A Reset drops the history before it, and a workflow that starts a run again drops its
-        earlier attempt: see `still_valid`.
+        earlier attempt: see `still_valid`. Raises TypeError for anything but a record.
         """
+        if not isinstance(cast(object, record), Record):
+            raise TypeError(f"pass a record, such as SystemMessage('...'), not {record!r:.80}")
         with self.lock:
             kept = still_valid(self._records, record)
             if kept < len(self._records):

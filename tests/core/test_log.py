@@ -5,7 +5,10 @@ import pytest
 from agentloop import (
     Loop,
     ScriptedModel,
+    Session,
+    SystemMessage,
     UserMessage,
+    read_log,
 )
 from agentloop.transcript import Conversation, Fold
 from tests.helpers import record_all
@@ -43,3 +46,20 @@ def test_a_log_equals_a_sequence_of_the_same_records_and_nothing_else():
     assert agent.log == tuple(agent.log)
     assert agent.log != [UserMessage("b")]
     assert agent.log != 5
+
+
+BE_BRIEF = SystemMessage("Be brief.")
+
+
+@pytest.mark.parametrize("wrong", ["Be brief.", {"role": "system", "content": "x"}, [BE_BRIEF]])
+@pytest.mark.parametrize("cls", [Loop, Session])
+def test_only_records_are_added_because_anything_else_would_have_no_effect(cls, wrong, tmp_path):
+    settings = {"session": "a", "session_dir": tmp_path} if cls is Session else {}
+    agent = cls(llm=ScriptedModel(), **settings)
+    with pytest.raises(TypeError, match=r"a record, such as SystemMessage\('...'\), not .*"):
+        agent.add(wrong)
+    agent.add(BE_BRIEF)
+    assert agent.log == [BE_BRIEF]
+    if cls is Session:
+        agent.close()
+        assert read_log(tmp_path / "a.jsonl") == [BE_BRIEF]
