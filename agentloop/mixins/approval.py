@@ -102,6 +102,8 @@ class Rule(NamedTuple):
 
     A "deny" or "ask" rule that can never match is reported in the first turn: see `check_rules`.
 
+    A glob must match the whole text: "rm *" doesn't match `ls; rm x`, but "*rm *" does.
+
     Rules aren't a sandbox: an allowed command can do whatever its options permit. "*.env" matches
     `cat .env`, but not `grep -r key .`, which reads the file as well.
     """

@@ -499,6 +499,21 @@ async def test_a_rule_that_denies_a_file_denies_every_path_to_the_file(path, glo
     assert [*(root / ".github").iterdir()] == []
 
 
+@pytest.mark.parametrize(("glob", "denied"), [("rm *", ["rm x"]), ("*rm *", ["rm x", "ls; rm x"])])
+async def test_a_glob_matches_the_whole_text(glob, denied):
+    ran = []
+
+    @tool("Run")
+    def bash(command: str) -> None:
+        ran.append(command)
+
+    commands = ["ls", "rm x", "ls; rm x"]
+    llm = ScriptedModel([call("bash", command=command) for command in commands], "ok")
+    rules = [Rule("deny", "bash", {"command": glob})]
+    await Asking(llm=llm, tools=[bash], approval_mode="auto", approval_rules=rules).run("go")
+    assert {*ran} == {*commands} - {*denied}
+
+
 async def test_a_deny_rule_leaves_an_object_alone_that_has_no_such_key_or_value():
     ran = []
 
