@@ -263,13 +263,13 @@ class _Attachment(Clean):
         if (self.url is None) == (self.data is None) or (self.data and not self.media_type):
             raise ValueError(
                 f"{type(self).__name__} takes either url=..., or data=... with its media_type, "
-                "such as media_type='image/png'"
+                "such as media_type='image/png' or 'application/pdf'"
             )
         url = cast(object, self.url)
         if url is not None and not (isinstance(url, str) and ":" in url):
             raise ValueError(
                 f"{type(self).__name__}: url={url!r:.80} is not an address. For a local file, use "
-                "data=Path(...).read_bytes() and media_type='image/png'"
+                "data=Path(...).read_bytes() and media_type='image/png' or 'application/pdf'"
             )
         Clean.__post_init__(self)
 
