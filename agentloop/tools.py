@@ -62,7 +62,8 @@ class Tool(Advised):
         and you pass the result to `agent.answer`.
     deferred: whether the model gets the tool only after a search has found it: see `ToolSearch`.
     extra: more fields for the tool by provider ("openai", "anthropic", "google"), in the format of
-        its API, such as {"anthropic": {"input_examples": [{"city": "Bern"}]}}.
+        its API, such as {"anthropic": {"input_examples": [{"city": "Bern"}]}}. They replace the
+        tool's own fields of the same name.
 
     Tools with equal fields are equal.
     """

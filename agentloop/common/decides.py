@@ -64,7 +64,8 @@ class Decides(Loop):
         with self.log.lock:  # another thread may decide at the same time
             state = self.waiting_call(call_id)
             decision = check_decision(self, state, verdict, note, arguments, by)
-            # for a deferred call; first, or a kill between the two would leave run() nothing to do
+            # If the call was deferred, the model has answered. The note comes first: after a kill,
+            # the decision alone would leave nothing for run() to continue.
             if not can_continue(self.conversation):
                 self.add_note(DECIDED)
             self.record(decision)

@@ -166,7 +166,7 @@ class Compaction(MeasuresRequests):
 
         The newest results may be what is too long, so the summary covers them, too.
         """
-        messages = [shorten_result(message) for message in request.messages]
+        messages = [shorten(message) for message in request.messages]
         history = self.conversation
         if shorter := await self._summarized(history, request, messages, len(self.log)):
             return shorter
@@ -228,7 +228,7 @@ def before_newest_reply(request: Request) -> Sequence[Message]:
     return request.messages[: replies[-1]] if replies else request.messages
 
 
-def shorten_result(message: Message) -> Message:
+def shorten(message: Message) -> Message:
     is_note = isinstance(message, UserMessage) and message.origin == "note"
     if isinstance(message, ToolMessage) or is_note:
         return replace(message, content=clip(message.text, SHORT_RESULT))

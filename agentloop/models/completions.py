@@ -271,7 +271,7 @@ def add_types(schema: JSON) -> JSON:
             node |= _typed_enum(node) if isinstance(node.get("enum"), list) else {"type": default}
         kind = node.get("type", ANY)
         for name in ("anyOf", "oneOf"):
-            for choice in node.get(name, ()):
+            for choice in node.get(name) or ():
                 visit(choice, kind)
         if "anyOf" in node:
             node.pop("type", None)

@@ -101,11 +101,11 @@ def write_schema(schema: JSON) -> JSON:
 
     Source: https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
     """
-    return _write_json(to_json(schema))
+    return _rewritten(to_json(schema))
 
 
 @lru_cache(1000)  # each request repeats the schemas of the tools
-def _write_json(schema: bytes) -> JSON:
+def _rewritten(schema: bytes) -> JSON:
     return rewrite_schema(from_json(schema), UNKNOWN, _write_subschema)
 
 

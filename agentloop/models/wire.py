@@ -305,13 +305,12 @@ def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -
 
 
 @lru_cache
-@lru_cache(1000)
 def applies(rule: str, server: str) -> bool:
     """Whether a rule for some servers, a regular expression, applies to this one."""
     return bool(re.search(rule, server))
 
 
-@lru_cache(1000)
+@lru_cache
 def owner_id(address: str) -> str:
     """Identify a server, or a server and a model: opaque reasoning only goes back to its owner.
 

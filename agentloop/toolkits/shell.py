@@ -21,6 +21,7 @@ import shlex
 import shutil
 import subprocess
 import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -246,7 +247,7 @@ class Shell:
         moved = self._moved = asyncio.get_running_loop().create_future()
         try:
             for seconds in (timeout, LAST_LOOK):
-                await asyncio.wait([task, moved], timeout=seconds, return_when="FIRST_COMPLETED")
+                await asyncio.wait([task, moved], timeout=seconds, return_when=FIRST_COMPLETED)
         finally:
             self._moved = None
             if not moved.done():

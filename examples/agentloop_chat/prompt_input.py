@@ -101,6 +101,7 @@ async def with_files(
             say(f"{path} was not attached: {error}.")
             continue
         parts.append(part)
+        # the note in place of the middle makes the text a little longer
         is_shortened = isinstance(part, TextPart) and len(part.text) > MAX_TEXT
         shortened = ", without its middle" if is_shortened else ""
         say(f"{path} is attached: {len(data):,} bytes{shortened}.")

@@ -92,7 +92,7 @@ class InputHistory(FileHistory):
 class MarkingRenderer(Renderer):
     """A renderer that never switches off the marks around pastes.
 
-    prompt_toolkit does whenever it prints, and the lines of a paste would then be inputs.
+    prompt_toolkit switches them off whenever it prints; each line of a paste would then be an input.
     """
 
     def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:

@@ -56,7 +56,7 @@ BE_BRIEF = SystemMessage("Be brief.")
 def test_only_records_are_added_because_anything_else_would_have_no_effect(cls, wrong, tmp_path):
     settings = {"session": "a", "session_dir": tmp_path} if cls is Session else {}
     agent = cls(llm=ScriptedModel(), **settings)
-    with pytest.raises(TypeError, match=r"a record, such as SystemMessage\('...'\), not .*"):
+    with pytest.raises(TypeError, match="record"):
         agent.add(wrong)
     agent.add(BE_BRIEF)
     assert agent.log == [BE_BRIEF]

@@ -468,7 +468,9 @@ async def test_tools_system_prompt_and_the_last_two_user_messages_have_cache_mar
     assert hour.count('"cache_control": {"type": "ephemeral", "ttl": "1h"}') == 4
 
 
-@pytest.mark.parametrize("url", ["api.deepseek.com/anthropic", "api.kimi.com/coding"])
+@pytest.mark.parametrize(
+    "url", ["api.deepseek.com/anthropic", "api.kimi.com/coding", "api.minimax.io/anthropic"]
+)
 def test_servers_that_take_no_documents_get_the_text_of_files_instead(url):
     files = [
         FilePart(data=b"a,b", media_type="text/csv", name="a.csv"),

@@ -114,8 +114,10 @@ def test_the_schemas_of_tools_are_rewritten_once(wire):
         encode_body(llm.body(HI, own, "auto", False))
         events = []
         sys.setprofile(lambda frame, event, argument: events.append(event))
-        encode_body(llm.body(HI, own, "auto", False))
-        sys.setprofile(None)
+        try:
+            encode_body(llm.body(HI, own, "auto", False))
+        finally:
+            sys.setprofile(None)
         return events.count("call")
 
     llm = wire.model("http://x")

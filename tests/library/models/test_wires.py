@@ -249,8 +249,9 @@ EXTRAS = {  # fields in the vendors' type definitions, and a field of an unknown
 }
 
 
-async def test_a_tool_may_have_extra_fields_for_each_provider(wire):
-    extra = {"other": {"x": 1}, wire.extra: EXTRAS[wire.name]}
+async def test_a_tool_may_have_extra_and_replaced_fields_for_each_provider(wire):
+    own = EXTRAS[wire.name] | {"description": "The weather, in your words."}
+    extra = {"other": {"x": 1}, wire.extra: own}
 
     @tool("The weather.", extra=extra)
     def weather(city: str) -> str:
@@ -258,7 +259,7 @@ async def test_a_tool_may_have_extra_fields_for_each_provider(wire):
 
     declared = wire.declared(await sent_body(wire, HI, [weather], **wire.bare))[0]
     declared = declared.get("function", declared)  # Chat Completions nests the declaration
-    assert declared.items() >= {"name": "weather", **EXTRAS[wire.name]}.items()
+    assert declared.items() >= {"name": "weather", **own}.items()
     assert "x" not in declared
 
 
